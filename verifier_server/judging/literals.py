@@ -1,0 +1,278 @@
+"""Text to canonical values and back. Inputs are data, never source: nothing is evaluated.
+
+Answers and argument lists are text of Python literals. Size and bracket depth are checked on the text before
+`ast.parse`; whatever the parser raises means the text is malformed. The accepted constructors are `set()`,
+`frozenset()`, `dict(k=v)`, `bytes()`, `complex()`, `range()`, and the names `inf` and `nan`, with or without
+`float("...")`.
+"""
+
+import ast
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verifier_server.judging import codec
+
+MAX_TEXT_BYTES = 64 * 1024
+MAX_NESTING = 64
+
+
+class MalformedLiteralError(ValueError):
+    """The text is not a literal (or argument list) that the service accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments of one call: canonical encodings of the positional tuple and of the keyword dict."""
+
+    positional: bytes
+    keywords: bytes
+
+
+def parse_value(text: str) -> bytes:
+    """Return the canonical encoding of the literal in `text`.
+
+    Raises:
+        MalformedLiteralError: not one literal, too long, or nested too deeply.
+    """
+    call = _parse_call(text)
+    if len(call.args) != 1 or call.keywords:
+        raise MalformedLiteralError("expected exactly one value")
+    if _has_trailing_comma(text):
+        # `1,` is the tuple (1,), as in Python.
+        return codec.encode_sequence(b"U", [_encode(call.args[0])])
+    return _encode(call.args[0])
+
+
+def parse_answer(text: str) -> bytes:
+    """Like `parse_value`, but a bare `1, 2` is the tuple (1, 2), as after a Python `return`."""
+    call = _parse_call(text)
+    if len(call.args) > 1 and not call.keywords:
+        return codec.encode_sequence(b"U", [_encode(node) for node in call.args])
+    return parse_value(text)
+
+
+def parse_arguments(text: str) -> Arguments:
+    """Return the arguments written in `text` as between the parentheses of a call; empty text is no arguments.
+
+    Raises:
+        MalformedLiteralError: anything else than positional literals, then `name=literal`.
+    """
+    call = _parse_call(text)
+    names = [keyword.arg for keyword in call.keywords]
+    if None in names:
+        raise MalformedLiteralError("** is not allowed in arguments")
+    pairs = [(codec.encode_str(str(k.arg)), _encode(k.value)) for k in call.keywords]
+    positional = codec.encode_sequence(b"U", [_encode(node) for node in call.args])
+    return Arguments(positional=positional, keywords=codec.encode_dict(pairs))
+
+
+def _has_trailing_comma(text: str) -> bool:
+    """Whether a further argument after `text` would be a syntax error, for `text` that is one argument."""
+    try:
+        ast.parse(f"_(\n{text}\n, 0)", mode="eval")
+    except SyntaxError:
+        return True
+    return False
+
+
+def _parse_call(text: str) -> ast.Call:
+    """Parse `text` between the parentheses of a call; the shape of the tree proves it stayed inside them."""
+    _check_bounds(text)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(f"_(\n{text}\n)", mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise MalformedLiteralError(f"not a Python literal: {type(error).__name__}") from error
+    call = tree.body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise MalformedLiteralError("the text leaves the argument list")
+    return call
+
+
+def _check_bounds(text: str) -> None:
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
+        raise MalformedLiteralError(f"text is longer than {MAX_TEXT_BYTES} bytes")
+    depth = deepest = signs = 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        deepest = max(deepest, depth)
+        # A chain of unary signs nests the tree without brackets.
+        signs = signs + 1 if character in "+-~" else signs * character.isspace()
+        if deepest > MAX_NESTING or signs > MAX_NESTING:
+            raise MalformedLiteralError(f"text is nested more than {MAX_NESTING} deep")
+
+
+def _encode(node: ast.expr, depth: int = 0) -> bytes:
+    if depth > MAX_NESTING:
+        raise MalformedLiteralError(f"value is nested more than {MAX_NESTING} deep")
+    if isinstance(node, ast.Constant):
+        return _encode_constant(node.value)
+    if isinstance(node, ast.List | ast.Tuple):
+        tag = b"L" if isinstance(node, ast.List) else b"U"
+        return codec.encode_sequence(tag, _encode_all(node.elts, depth))
+    if isinstance(node, ast.Set):
+        return codec.encode_set(b"E", _hashable(_encode_all(node.elts, depth)))
+    if isinstance(node, ast.Dict):
+        if None in node.keys:
+            raise MalformedLiteralError("** is not allowed in a dict")
+        keys = _hashable(_encode_all([key for key in node.keys if key], depth))
+        return codec.encode_dict(list(zip(keys, _encode_all(node.values, depth), strict=True)))
+    if isinstance(node, ast.Call):
+        return _encode_constructor(node, depth)
+    return _encode_number(node)
+
+
+def _encode_all(nodes: list[ast.expr], depth: int) -> list[bytes]:
+    return [_encode(node, depth + 1) for node in nodes]
+
+
+def _hashable(items: list[bytes]) -> list[bytes]:
+    if any(codec.contains_unhashable(item) for item in items):
+        raise MalformedLiteralError("an unhashable value cannot be an element or a key")
+    return items
+
+
+def _encode_constant(value: object) -> bytes:
+    if value is Ellipsis:
+        raise MalformedLiteralError("... is not a value")
+    return codec.encode(value, MAX_TEXT_BYTES * 4)
+
+
+def _encode_number(node: ast.expr) -> bytes:
+    number = _number(node)
+    if isinstance(number, int):
+        return codec.encode_int(number)
+    if isinstance(number, float):
+        return codec.encode_float(number)
+    return codec.encode_complex(number)
+
+
+def _number(node: ast.expr) -> int | float | complex:
+    """Evaluate the few numeric forms that are literals: signs, inf, nan, and real plus imaginary."""
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, complex):
+        return node.value  # type: ignore[return-value]
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return float(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        operand = _number(node.operand)
+        return -operand if isinstance(node.op, ast.USub) else operand
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
+        left, right = _number(node.left), _number(node.right)
+        if not isinstance(left, complex) and isinstance(right, complex):
+            return left + right if isinstance(node.op, ast.Add) else left - right
+    raise MalformedLiteralError(f"{type(node).__name__} is not a literal")
+
+
+def _encode_constructor(node: ast.Call, depth: int) -> bytes:
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    if name == "dict" and not node.args and all(k.arg for k in node.keywords):
+        values = _encode_all([k.value for k in node.keywords], depth)
+        names = [codec.encode_str(str(k.arg)) for k in node.keywords]
+        return codec.encode_dict(list(zip(names, values, strict=True)))
+    make = _CONSTRUCTORS.get(name)
+    if make is None or node.keywords:
+        raise MalformedLiteralError("only set, frozenset, dict, bytes, complex, range and float may be called")
+    return make(node.args, depth)
+
+
+def _make_set(tag: bytes) -> Callable[[list[ast.expr], int], bytes]:
+    def make(args: list[ast.expr], depth: int) -> bytes:
+        if not args:
+            return codec.encode_set(tag, [])
+        if len(args) != 1 or not isinstance(args[0], ast.List | ast.Tuple | ast.Set):
+            raise MalformedLiteralError("set() and frozenset() take one list, tuple or set")
+        return codec.encode_set(tag, _hashable(_encode_all(args[0].elts, depth)))
+
+    return make
+
+
+def _make_bytes(args: list[ast.expr], depth: int) -> bytes:
+    if not args:
+        return codec.encode_bytes(b"")
+    if len(args) == 1 and isinstance(args[0], ast.List | ast.Tuple):
+        numbers = [_number(node) for node in args[0].elts]
+        if all(isinstance(n, int) and 0 <= n < 256 for n in numbers):
+            return codec.encode_bytes(bytes(numbers))  # type: ignore[arg-type]
+    raise MalformedLiteralError("bytes() takes one list of ints from 0 to 255")
+
+
+def _make_complex(args: list[ast.expr], depth: int) -> bytes:
+    numbers = [_number(node) for node in args]
+    if len(numbers) != 2 or any(isinstance(n, complex) for n in numbers):
+        raise MalformedLiteralError("complex() takes two real numbers")
+    try:
+        return codec.encode_complex(complex(*numbers))
+    except OverflowError as error:
+        raise MalformedLiteralError("complex() number is too large") from error
+
+
+def _make_range(args: list[ast.expr], depth: int) -> bytes:
+    numbers = [_number(node) for node in args]
+    if not 1 <= len(numbers) <= 3 or not all(type(n) is int for n in numbers) or numbers[2:] == [0]:
+        raise MalformedLiteralError("range() takes one to three ints and a step that is not zero")
+    span = range(*numbers)  # type: ignore[arg-type]
+    return b"R" + b"".join(codec.encode_int(n) for n in (span.start, span.stop, span.step))
+
+
+def _make_float(args: list[ast.expr], depth: int) -> bytes:
+    if len(args) == 1 and isinstance(args[0], ast.Constant):
+        text = args[0].value
+        if isinstance(text, str) and text.strip().lower().lstrip("+-") in ("inf", "infinity", "nan"):
+            return codec.encode_float(float(text))
+    raise MalformedLiteralError('float() takes "inf" or "nan"; write other numbers as they are')
+
+
+_CONSTRUCTORS: dict[str, Callable[[list[ast.expr], int], bytes]] = {
+    "set": _make_set(b"E"),
+    "frozenset": _make_set(b"Z"),
+    "bytes": _make_bytes,
+    "complex": _make_complex,
+    "range": _make_range,
+    "float": _make_float,
+}
+
+
+# --- canonical to text -----------------------------------------------------------------------------------
+
+
+def render(canonical: bytes) -> str:
+    """Return a literal that parses back to the same canonical bytes.
+
+    Raises:
+        codec.EncodingError: the bytes are not canonical.
+    """
+    reader = codec.Reader(canonical)
+    text = _render(reader)
+    reader.expect_end()
+    return text
+
+
+def _render(reader: codec.Reader) -> str:
+    tag = reader.take(1)
+    if tag in b"LUEZ":
+        return _render_items(tag, [_render(reader) for _ in range(reader.varint())])
+    if tag == b"M":
+        entries = [f"{_render(reader)}: {_render(reader)}" for _ in range(reader.varint())]
+        return "{" + ", ".join(entries) + "}"
+    if tag == b"R":
+        start, stop, step = (_render(reader) for _ in range(3))
+        return f"range({start}, {stop})" if step == "1" else f"range({start}, {stop}, {step})"
+    value = reader.scalar(tag)
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    if isinstance(value, int) and value.bit_length() > 10_000:
+        return hex(value)  # decimal text of more than 4,300 digits is refused by Python's parser
+    return repr(value)
+
+
+def _render_items(tag: bytes, items: list[str]) -> str:
+    inner = ", ".join(items)
+    if tag == b"L":
+        return f"[{inner}]"
+    if tag == b"U":
+        return f"({inner},)" if len(items) == 1 else f"({inner})"
+    if tag == b"E":
+        return "{" + inner + "}" if items else "set()"
+    return "frozenset({" + inner + "})" if items else "frozenset()"

@@ -1,0 +1,136 @@
+"""Measures a program's text. Parses it and never runs it, in a jail of its own: a process that also ran the
+program could forge these numbers. The service range-checks them all the same.
+"""
+
+import ast
+import builtins
+import hashlib
+import json
+
+from radon.complexity import cc_visit_ast
+from radon.metrics import h_visit_ast
+
+_NODE_TYPES_MAX = 512
+_CLOCK = {"time", "datetime", "calendar"}
+_ENTROPY = {"random", "secrets", "uuid"}
+_INTROSPECTION = {"gc", "inspect", "sys", "ctypes", "traceback", "importlib"}
+_INTROSPECTION_CALLS = {"id", "hash", "globals", "locals", "vars", "eval", "exec", "compile", "__import__", "open"}
+_OPERATORS_OF_LINES = (ast.stmt, ast.ExceptHandler)
+
+
+def analyze(source: bytes, entry_point: str) -> bytes:
+    """Return the measures as JSON, or `{"error": kind, "detail": text}`."""
+    try:
+        tree = ast.parse(source)
+        return json.dumps(measure(tree, entry_point)).encode()
+    except (RecursionError, MemoryError) as error:
+        return json.dumps({"error": "too_deep", "detail": type(error).__name__}).encode()
+    except (SyntaxError, ValueError, SystemError) as error:
+        detail = f"{type(error).__name__}: {error}"[:500]
+        return json.dumps({"error": "syntax", "detail": detail}).encode()
+
+
+def measure(tree: ast.Module, entry_point: str) -> "dict[str, object]":
+    """Return every measure of one syntax tree."""
+    nodes = list(ast.walk(tree))
+    entry = find_entry_point(tree, entry_point)
+    halstead = h_visit_ast(tree).total
+    blocks = cc_visit_ast(tree)
+    imports = find_imports(nodes)
+    return {
+        "has_entry_point": entry is not None,
+        "ast_hash": hashlib.sha256(normalise(tree).encode("utf-8", "backslashreplace")).hexdigest(),
+        "node_types": [type(node).__name__ for node in nodes[:_NODE_TYPES_MAX]],
+        "depth": measure_depth(tree),
+        "nodes": len(nodes),
+        "cyclomatic_complexity": max(1, sum(block.complexity for block in blocks)),
+        "lines": sum(isinstance(node, _OPERATORS_OF_LINES) for node in nodes),
+        "variables": len({n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}),
+        "halstead_volume": halstead.volume,
+        "halstead_difficulty": halstead.difficulty,
+        "imports": imports,
+        "findings": find_remarks(nodes, imports, entry),
+    }
+
+
+def find_entry_point(tree: ast.Module, name: str):  # noqa: ANN201
+    """Return the definition that `name` is bound to last at the top level (a function, class or assignment)."""
+    found = None
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name:
+            found = node
+        elif any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(node)):
+            found = node
+        elif isinstance(node, (ast.Import, ast.ImportFrom)) and any(
+            name in (alias.asname, alias.name) for alias in node.names
+        ):
+            found = node
+    return found
+
+
+def measure_depth(tree: ast.AST) -> int:
+    """Return the number of nodes on the longest path from the root, without recursion."""
+    deepest, stack = 0, [(tree, 1)]
+    while stack:
+        node, depth = stack.pop()
+        deepest = max(deepest, depth)
+        stack.extend((child, depth + 1) for child in ast.iter_child_nodes(node))
+    return deepest
+
+
+def normalise(tree: ast.Module) -> str:
+    """Return a dump of the tree in which chosen names and docstrings do not matter."""
+    tree = ast.parse(ast.unparse(tree))
+    names = {}
+
+    def rename(name: str) -> str:
+        return name if hasattr(builtins, name) else names.setdefault(name, f"v{len(names)}")
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = rename(node.id)
+        elif isinstance(node, ast.arg):
+            node.arg, node.annotation = rename(node.arg), None
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            node.name = rename(node.name)
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and is_docstring(body[0]) and len(body) > 1:
+            del body[0]
+    return ast.dump(tree)
+
+
+def is_docstring(node: ast.AST) -> bool:
+    """Whether a statement is a bare string."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def find_imports(nodes: "list[ast.AST]") -> "list[str]":
+    """Return the sorted names of top-level modules in import statements."""
+    modules = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            modules.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            modules.add((node.module or ".").split(".")[0])
+    return sorted(modules)[:64]
+
+
+def find_remarks(nodes, imports, entry) -> "list[list[str]]":  # noqa: ANN001
+    """Return findings as [code, detail] pairs."""
+    remarks = []
+    used = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    for code, modules in (("reads_clock", _CLOCK), ("reads_entropy", _ENTROPY), ("introspects", _INTROSPECTION)):
+        hits = sorted(modules & set(imports))
+        if code == "reads_entropy" and "urandom" in attributes:
+            hits.append("os.urandom")
+        if code == "introspects":
+            hits += sorted(_INTROSPECTION_CALLS & used) + sorted(a for a in attributes if a.startswith("__"))
+        if hits:
+            remarks.append([code, ", ".join(hits)[:200]])
+    if isinstance(entry, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        parameters = {arg.arg for arg in ast.walk(entry.args) if isinstance(arg, ast.arg)}
+        inside = {n.id for n in ast.walk(entry) if isinstance(n, ast.Name)}
+        if parameters - inside:
+            remarks.append(["unused_parameter", ", ".join(sorted(parameters - inside))[:200]])
+    return remarks

@@ -1,0 +1,93 @@
+"""Pid 1 of a jail: forks one child per case, reaps everything, reports wait statuses.
+
+User code is never pid 1, because pid 1 ignores its own signals and misreports them. The supervisor never reads a
+program. Descriptors of the child are 0, 1, 2 and 3 (requests in, frames out); the supervisor alone holds 4, on
+which it talks to the service:
+
+    supervisor -> service   b"R"                    ready for a case
+                            b"S" + int32 status     the case ended with this wait status, and nothing of it lives
+    service -> supervisor   b"C" + uint8 n          start a case after burning n process ids
+
+End of file on 4 means that the service is gone: exit, and the kernel kills the rest of the jail.
+"""
+
+import gc
+import os
+import signal
+import struct
+import sys
+
+CASE_FD = 3
+CONTROL_FD = 4
+
+
+def move_descriptors(case_fd: int, control_fd: int) -> None:
+    """Put the two inherited sockets at their fixed numbers, whatever numbers they came with."""
+    case_fd, control_fd = (os.dup(fd) for fd in (case_fd, control_fd))
+    high = [fcntl_dup(fd) for fd in (case_fd, control_fd)]
+    os.dup2(high[0], CASE_FD)
+    os.dup2(high[1], CONTROL_FD)
+    os.closerange(CONTROL_FD + 1, 256)
+
+
+def fcntl_dup(fd: int) -> int:
+    """Duplicate to a number of at least 64, out of the way of the fixed ones."""
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD, 64)
+
+
+def burn_process_ids(count: int) -> None:
+    """Use up `count` process ids, so that a program cannot tell from its pid which run it is in."""
+    for _ in range(count):
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+
+def wait_for(pid: int) -> int:
+    """Reap until `pid` ends; then kill and reap whatever it left. Returns its wait status."""
+    while True:
+        ended, status = os.wait()
+        if ended == pid:
+            break
+    while True:
+        try:
+            os.kill(-1, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        try:
+            os.wait()
+        except ChildProcessError:
+            return status
+
+
+def supervise() -> None:
+    """Serve cases until the control socket ends. Returns only in a child, which then runs its case."""
+    os.write(CONTROL_FD, b"R")
+    while True:
+        command = os.read(CONTROL_FD, 2)
+        if len(command) < 2:
+            os._exit(0)
+        try:
+            burn_process_ids(command[1])
+            pid = os.fork()
+        except OSError:
+            os._exit(70)
+        if pid == 0:
+            os.close(CONTROL_FD)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return
+        os.write(CONTROL_FD, b"S" + struct.pack("<i", wait_for(pid)))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    move_descriptors(int(sys.argv[1]), int(sys.argv[2]))
+    sys.path.insert(0, "/guest")  # `run` takes it out again before a program starts
+    import run
+
+    gc.freeze()
+    supervise()
+    run.run_case(CASE_FD)

@@ -1,0 +1,307 @@
+"""One running jail: starts it, feeds it cases, watches its limits, ends it without leftovers.
+
+All waiting is on the event loop; nothing here blocks for longer than the kernel needs to kill.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Self
+
+from verifier_server.domain import CaseInput, CaseRun, Limits, Mode, Outcome, Run, Usage
+from verifier_server.errors import SandboxError
+from verifier_server.sandbox.cgroups import RunCgroup
+from verifier_server.sandbox.outcome import Observation, classify
+from verifier_server.sandbox.streams import Capture, FrameReader
+
+_START_TIMEOUT_S = 20.0
+_FRAME_SLACK = 1 << 16
+_ANALYSIS_BYTES = 1 << 18
+_MAX_BURNED_PIDS = 7
+_CPU_CHECK_MIN_S = 0.005
+
+
+class Jail:
+    """A spawned jail. Use: `wait_ready`, then `run_case` for each case, then `close`, always."""
+
+    def __init__(self, cgroup: RunCgroup, process: subprocess.Popen[bytes], fds: "_Descriptors", run: Run) -> None:
+        self.cgroup = cgroup
+        self._process = process
+        self._fds = fds
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._control = bytearray()
+        self._control_closed = False
+        self._overflowed = False
+        self._captures = tuple(Capture(fd, run.limits.output_bytes, self._note_overflow) for fd in fds.outputs)
+        self._frames = FrameReader(fds.case)
+        self._loop.add_reader(fds.control, self._read_control)
+        self._loop.add_reader(fds.case, self._frames.read_available)
+        for fd, capture in zip(fds.outputs, self._captures, strict=True):
+            self._loop.add_reader(fd, self._read_output, fd, capture)
+
+    @classmethod
+    def spawn(cls, cgroup: RunCgroup, make_command: Callable[[tuple[int, int]], list[str]], run: Run) -> Self:
+        """Start the process. `make_command` gets the numbers of the two sockets that the jail inherits."""
+        fds = _Descriptors(wants_stdin=run.mode is Mode.SCRIPT)
+        try:
+            process = subprocess.Popen(
+                make_command(fds.inherited),
+                stdin=fds.guest_stdin,
+                stdout=fds.guest_outputs[0],
+                stderr=fds.guest_outputs[1],
+                pass_fds=fds.inherited,
+                env={"PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+                cwd="/",
+                start_new_session=True,
+            )
+        except OSError:
+            fds.close()
+            raise
+        finally:
+            fds.close_guest_ends()
+        return cls(cgroup, process, fds, run)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the supervisor can take another case."""
+        return not self._control_closed
+
+    async def wait_ready(self) -> None:
+        """Wait until the supervisor can take a case.
+
+        Raises:
+            SandboxError: the jail ended or did not come up.
+        """
+        if not await self._wait_for(lambda: bool(self._control) or self._control_closed, _START_TIMEOUT_S):
+            raise SandboxError(f"the jail did not start within {_START_TIMEOUT_S:.0f} s")
+        if self._control[:1] != b"R":
+            stderr = self._captures[1].take()[0][-300:]
+            raise SandboxError(f"the jail did not start: {stderr.decode('utf-8', 'backslashreplace').strip()}")
+        del self._control[:1]
+        for capture in self._captures:  # notes of the dynamic linker are not the program's output
+            capture.read_available()
+            capture.take()
+
+    async def run_case(self, run: Run, case: CaseInput) -> CaseRun | None:
+        """Run one case to its end or to a limit; None if the jail was lost for a reason that is not the program's."""
+        limit = _ANALYSIS_BYTES if run.mode is Mode.ANALYZE else run.limits.value_bytes
+        self._frames.reset(limit + _FRAME_SLACK)
+        self._overflowed = False
+        self.cgroup.reset_peaks()
+        before = _Counters.read(self.cgroup)
+        start = time.monotonic()
+        feeder = self._loop.create_task(self._feed(run, case))
+        try:
+            stopped_by = await self._watch(run.limits, before, start)
+        finally:
+            feeder.cancel()
+            await asyncio.gather(feeder, return_exceptions=True)
+        wall_s = time.monotonic() - start
+        if stopped_by is not None:
+            self.kill()
+        status = self._take_status()
+        self._drain()
+        after = _Counters.read(self.cgroup)
+        if status is None and stopped_by is None and after.oom_kills == before.oom_kills:
+            return None
+        return self._conclude(run, status, stopped_by, before, after, wall_s)
+
+    def kill(self) -> None:
+        """Kill everything in the jail now."""
+        self._control_closed = True
+        self.cgroup.kill()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        """Kill, reap and remove everything. The kill is immediate; a second cancellation does not stop the rest.
+
+        Raises:
+            SandboxError: a process of the jail cannot be killed.
+        """
+        self.kill()
+        for fd in (self._fds.control, self._fds.case, *self._fds.outputs):
+            self._loop.remove_reader(fd)
+        self._fds.close()
+        # Tearing down a jail with much memory takes a while; the event loop goes on.
+        await asyncio.shield(self._loop.run_in_executor(None, self.bury))
+
+    def bury(self) -> None:
+        """Wait for the end of a killed jail and remove its cgroups. Blocks."""
+        self._process.wait()
+        self.cgroup.remove()
+
+    async def _feed(self, run: Run, case: CaseInput) -> None:
+        """Send the case; standard input is fed while output is drained, so that neither can block the other."""
+        blobs = [run.program, case.positional, case.keywords]
+        header = {
+            "mode": str(run.mode),
+            "entry_point": run.entry_point,
+            "cwd": f"/tmp/{secrets.token_hex(4)}",  # noqa: S108 - inside the jail
+            "value_bytes": run.limits.value_bytes,
+            "clock_shift_s": run.clock_shift_s,
+            "blobs": [len(blob) for blob in blobs],
+        }
+        head = json.dumps(header).encode()
+        request = struct.pack("<I", len(head)) + head + b"".join(blobs)
+        with contextlib.suppress(ConnectionError):
+            await self._loop.sock_sendall(self._fds.control, b"C" + bytes([secrets.randbelow(_MAX_BURNED_PIDS + 1)]))
+            await self._loop.sock_sendall(self._fds.case, request)
+            if self._fds.stdin is not None:
+                await self._loop.sock_sendall(self._fds.stdin, case.stdin)
+                self._fds.stdin.shutdown(socket.SHUT_WR)
+
+    async def _watch(self, limits: Limits, before: "_Counters", start: float) -> Outcome | None:
+        """Wait for the end of the case; return the limit that was exceeded, if one was."""
+        deadline = start + limits.wall_time_s
+        while True:
+            cpu_left = limits.cpu_time_s - (self.cgroup.read_cpu_s() - before.cpu_s)
+            if self._overflowed:
+                return Outcome.OUTPUT_LIMIT
+            if b"S" in self._control[:1] or self._control_closed:
+                return Outcome.CPU_TIMEOUT if cpu_left <= 0 else None
+            if cpu_left <= 0:
+                return Outcome.CPU_TIMEOUT
+            wall_left = deadline - time.monotonic()
+            if wall_left <= 0:
+                return Outcome.WALL_TIMEOUT
+            # A quota of one core: CPU time cannot run faster than the clock, so this is early enough.
+            await self._wait_for(self._has_ended, min(wall_left, max(cpu_left, _CPU_CHECK_MIN_S)))
+
+    def _has_ended(self) -> bool:
+        return bool(self._control) or self._control_closed or self._overflowed
+
+    async def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._wake.clear()
+                    await self._wake.wait()
+        return condition()
+
+    def _read_control(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            data = self._fds.control.recv(64)
+            self._control += data
+            if not data:
+                self._control_closed = True
+                self._loop.remove_reader(self._fds.control)
+        self._wake.set()
+
+    def _read_output(self, fd: int, capture: Capture) -> None:
+        before = capture.count
+        capture.read_available()
+        if capture.count == before:  # end of file: all writers are gone
+            self._loop.remove_reader(fd)
+
+    def _note_overflow(self) -> None:
+        self._overflowed = True
+        self._wake.set()
+
+    def _take_status(self) -> int | None:
+        if len(self._control) < 5:
+            return None
+        status: int = struct.unpack_from("<i", self._control, 1)[0]
+        del self._control[:5]
+        return status
+
+    def _drain(self) -> None:
+        self._frames.drain()
+        for capture in self._captures:
+            capture.read_available()
+
+    def _conclude(
+        self,
+        run: Run,
+        status: int | None,
+        stopped_by: Outcome | None,
+        before: "_Counters",
+        after: "_Counters",
+        wall_s: float,
+    ) -> CaseRun:
+        (stdout, stdout_count), (stderr, stderr_count) = (capture.take() for capture in self._captures)
+        usage = Usage(
+            wall_s=wall_s,
+            cpu_s=max(0.0, after.cpu_s - before.cpu_s),
+            peak_memory_bytes=self.cgroup.read_peak_memory_bytes(),
+            peak_processes=self.cgroup.read_peak_processes(),
+            output_bytes=stdout_count + stderr_count,
+        )
+        overflowed = max(stdout_count, stderr_count) > run.limits.output_bytes
+        seen = Observation(
+            wait_status=status,
+            stopped_by=stopped_by or (Outcome.OUTPUT_LIMIT if overflowed else None),
+            oom_kills=after.oom_kills - before.oom_kills,
+            process_refusals=after.process_refusals - before.process_refusals,
+            frames=tuple(self._frames.frames),
+            frames_broken=self._frames.broken,
+            usage=usage,
+            hook_events=tuple(self._frames.hook_events),
+            stdout=stdout,
+            stderr=stderr,
+        )
+        return classify(seen, run.mode, run.limits)
+
+
+class _Counters:
+    """Kernel counters of a run's cgroup at one moment."""
+
+    def __init__(self, cpu_s: float, oom_kills: int, process_refusals: int) -> None:
+        self.cpu_s = cpu_s
+        self.oom_kills = oom_kills
+        self.process_refusals = process_refusals
+
+    @classmethod
+    def read(cls, cgroup: RunCgroup) -> Self:
+        return cls(cgroup.read_cpu_s(), cgroup.read_oom_kills(), cgroup.read_process_refusals())
+
+
+class _Descriptors:
+    """Both ends of everything that connects service and jail."""
+
+    def __init__(self, *, wants_stdin: bool) -> None:
+        self.case, self._guest_case = socket.socketpair()
+        self.control, self._guest_control = socket.socketpair()
+        self.stdin: socket.socket | None = None
+        self._guest_ends: list[int] = []
+        if wants_stdin:
+            # A socket in place of a pipe: the event loop can feed it without threads.
+            self.stdin, guest = socket.socketpair()
+            self.guest_stdin = guest.detach()
+        else:
+            self.guest_stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
+        self.outputs = tuple(read for read, _ in pipes)
+        self.guest_outputs = tuple(write for _, write in pipes)
+        self._guest_ends = [self.guest_stdin, *self.guest_outputs]
+        for end in (self.case, self.control, *([self.stdin] if self.stdin else [])):
+            end.setblocking(False)
+        for fd in self.outputs:
+            os.set_blocking(fd, False)
+
+    @property
+    def inherited(self) -> tuple[int, int]:
+        return self._guest_case.fileno(), self._guest_control.fileno()
+
+    def close_guest_ends(self) -> None:
+        for fd in self._guest_ends:
+            os.close(fd)
+        self._guest_ends = []
+        self._guest_case.close()
+        self._guest_control.close()
+
+    def close(self) -> None:
+        for end in (self.case, self.control, *([self.stdin] if self.stdin else [])):
+            end.close()
+        for fd in self.outputs:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self.outputs = ()

@@ -1,0 +1,100 @@
+"""The system-call table of the jail, and the kafel policy made from it.
+
+An allow-list: what is not named answers ENOSYS, so that a newer libc falls back to older calls. Calls that only an
+attack would make end the process (KILL_PROCESS: plain KILL would end one thread and let the rest run on).
+"""
+
+ALLOWED = """
+access arch_prctl brk chdir clock_getres clock_gettime clock_nanosleep close close_range copy_file_range creat dup
+dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_wait eventfd eventfd2 execve exit exit_group
+faccessat faccessat2 fadvise64 fallocate fchdir fcntl fdatasync flock fork fstat fstatfs fsync ftruncate futex
+getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid getpriority
+getrandom getresgid getresuid getrusage getsid gettid gettimeofday getuid inotify_add_watch inotify_init
+inotify_init1 inotify_rm_watch kill link linkat lseek lstat madvise membarrier memfd_create mincore mkdir mkdirat
+mlock mlock2 mmap mprotect mremap msync munlock munmap nanosleep newfstatat open openat openat2 pause pidfd_open
+pidfd_send_signal pipe pipe2 poll ppoll pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readahead
+readlink readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2 restart_syscall rmdir rseq
+rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
+rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
+sched_getscheduler sched_yield select sendfile sendmmsg sendmsg sendto set_robust_list set_tid_address setitimer
+setpgid setsid shutdown sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat sync_file_range
+sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
+timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork
+wait4 waitid write writev getsockopt setsockopt getsockname getpeername
+""".split()
+
+# Refused with an errno: harmless, but nothing here needs them.
+REFUSED: dict[int, list[str]] = {
+    1: """
+    chmod chown fchmod fchmodat fchown fchownat lchown mknod mknodat setpriority sched_setaffinity sched_setattr
+    sched_setparam sched_setscheduler setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
+    setrlimit mlockall munlockall ioprio_set setxattr lsetxattr fsetxattr vhangup sethostname setdomainname
+    settimeofday clock_settime clock_adjtime adjtimex capset
+    """.split(),
+}
+
+# Only an attack makes these.
+HOSTILE = """
+ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd process_madvise mount umount2 pivot_root chroot unshare
+setns bpf userfaultfd perf_event_open io_uring_setup io_uring_enter io_uring_register keyctl add_key request_key
+kexec_load kexec_file_load init_module finit_module delete_module open_by_handle_at name_to_handle_at reboot swapon
+swapoff acct quotactl syslog move_pages mbind migrate_pages set_mempolicy iopl ioperm modify_ldt lookup_dcookie
+fanotify_init fanotify_mark open_tree move_mount fsopen fsmount fsconfig fspick mount_setattr memfd_secret vmsplice
+uselib ustat sysfs personality shmget shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl
+mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr
+""".split()
+
+# kafel follows the kernel's own names.
+_KAFEL_NAMES = {
+    "umount2": "umount",
+    "stat": "newstat",
+    "fstat": "newfstat",
+    "lstat": "newlstat",
+    "uname": "newuname",
+    "sendfile": "sendfile64",
+}
+
+# All CLONE_NEW* flags that clone accepts.
+_NEW_NAMESPACES = 0x7E020080
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_EACCES, _EPERM, _ENOSYS, _ENOTTY = 13, 1, 38, 25
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# prctl options that change nothing outside the thread: name, death signal, no-new-privs, dumpable read.
+_PRCTL_ALLOWED = (1, 2, 3, 15, 16, 38, 39)
+
+_FILTERED = f"""
+  ALLOW {{
+    clone(flags) {{ (flags & {_NEW_NAMESPACES:#x}) == 0 }},
+    socketpair(family) {{ family == {_AF_UNIX} }},
+    prctl(option) {{ {" || ".join(f"option == {n}" for n in _PRCTL_ALLOWED)} }},
+    prlimit64(pid, resource, new_limit) {{ pid == 0 && new_limit == 0 }},
+    ioctl(fd, request) {{ request != {_TIOCSTI:#x} && request != {_TIOCLINUX:#x} }}
+  }},
+  ERRNO({_EACCES}) {{
+    socket(family) {{ family == {_AF_UNIX} || family == {_AF_INET} || family == {_AF_INET6} }},
+    socketpair(family) {{ family != {_AF_UNIX} }}
+  }},
+  ERRNO({_EPERM}) {{
+    prlimit64(pid, resource, new_limit) {{ pid != 0 || new_limit != 0 }},
+    prctl(option) {{ {" && ".join(f"option != {n}" for n in _PRCTL_ALLOWED)} }}
+  }},
+  ERRNO({_ENOTTY}) {{
+    ioctl(fd, request) {{ request == {_TIOCSTI:#x} || request == {_TIOCLINUX:#x} }}
+  }},
+  KILL_PROCESS {{
+    clone(flags) {{ (flags & {_NEW_NAMESPACES:#x}) != 0 }},
+    socket(family) {{ family != {_AF_UNIX} && family != {_AF_INET} && family != {_AF_INET6} }}
+  }}
+"""
+
+
+def make_policy() -> str:
+    """Return the kafel text. clone3 is not listed and so answers ENOSYS: its flags cannot be inspected."""
+    blocks = [_make_block("ALLOW", ALLOWED)]
+    blocks += [_make_block(f"ERRNO({number})", names) for number, names in REFUSED.items()]
+    blocks.append(_make_block("KILL_PROCESS", HOSTILE))
+    return "POLICY jail {\n" + ",\n".join(blocks) + ",\n" + _FILTERED + f"}}\nUSE jail DEFAULT ERRNO({_ENOSYS})\n"
+
+
+def _make_block(action: str, names: list[str]) -> str:
+    return f"  {action} {{ {', '.join(_KAFEL_NAMES.get(name, name) for name in names)} }}"

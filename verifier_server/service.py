@@ -1,0 +1,291 @@
+"""The gRPC face: reads requests, takes turns, writes audit records, maps errors to statuses.
+
+Each method is a small coroutine that turns one request message into one response message; unary calls and the
+items of a stream share them.
+"""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from populora.verifier.v1 import verifier_pb2 as pb
+from populora.verifier.v1 import verifier_pb2_grpc as pb_grpc
+
+from verifier_server import convert
+from verifier_server.audit.records import AuditLog
+from verifier_server.domain import AbductionQuestion, CaseRun, Context, InductionQuestion
+from verifier_server.errors import (
+    InvalidRequestError,
+    NotReadyError,
+    QueueFullError,
+    SandboxError,
+    ServiceError,
+)
+from verifier_server.evaluator import Evaluator
+from verifier_server.sandbox.base import EngineInfo
+from verifier_server.scheduler import Scheduler, Turn
+
+_LOG = structlog.get_logger()
+_MAX_STREAM_ITEMS = 1024
+_TENANT = "local"  # loopback and Unix sockets only: there are no tokens yet
+
+_STATUS: dict[type[ServiceError], grpc.StatusCode] = {
+    InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
+    QueueFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    NotReadyError: grpc.StatusCode.UNAVAILABLE,
+    SandboxError: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+@dataclass(slots=True)
+class ServiceState:
+    """What GetServerInfo reports besides the scheduler."""
+
+    info: EngineInfo
+    protections: list[pb.Protection]
+    ready: bool = False
+    requests: int = 0
+    started: float = 0.0
+
+
+@dataclass(slots=True)
+class _Reply:
+    """What a handler found out, before it becomes a message."""
+
+    verdict: str
+    program: bytes
+    runs: tuple[CaseRun, ...]
+    detail: str
+    write: Callable[[pb.Provenance], Any]
+
+
+class VerifierService(pb_grpc.VerifierServicer):
+    """Implements populora.verifier.v1.Verifier."""
+
+    def __init__(self, evaluator: Evaluator, scheduler: Scheduler, audit: AuditLog, state: ServiceState) -> None:
+        self._evaluator = evaluator
+        self._scheduler = scheduler
+        self._audit = audit
+        self.state = state
+
+    # --- the methods of the proto ------------------------------------------------------------------------
+
+    async def ValidateTask(self, request: pb.ValidateTaskRequest, context: Any) -> pb.ValidateTaskResponse:
+        """See the proto."""
+        return await self._unary(request, context)
+
+    async def JudgeAnswer(self, request: pb.JudgeAnswerRequest, context: Any) -> pb.JudgeAnswerResponse:
+        """See the proto."""
+        return await self._unary(request, context)
+
+    async def Execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteResponse:
+        """See the proto."""
+        return await self._unary(request, context)
+
+    async def Stream(
+        self, requests: AsyncIterator[pb.StreamRequest], context: Any
+    ) -> AsyncIterator[pb.StreamResponse]:
+        """See the proto."""
+        replies: asyncio.Queue[pb.StreamResponse | None] = asyncio.Queue(maxsize=64)
+        items: dict[str, asyncio.Task[None]] = {}
+        reader = asyncio.create_task(self._read_items(requests, items, replies))
+        try:
+            while (reply := await replies.get()) is not None:
+                yield reply
+        finally:
+            tasks = [reader, *items.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def GetServerInfo(self, request: pb.GetServerInfoRequest, context: Any) -> pb.ServerInfo:
+        """See the proto."""
+        from verifier_server.status import describe_server
+
+        return describe_server(self.state, self._scheduler, self._evaluator.sandbox.count_live())
+
+    # --- one request ---------------------------------------------------------------------------------------
+
+    async def _unary(self, request: Any, context: Any) -> Any:
+        try:
+            return await self._answer(request)
+        except ServiceError as error:
+            status = make_status(error)
+            details = (("grpc-status-details-bin", status.SerializeToString()),)
+            await context.abort(_STATUS[type(error)], status.message, trailing_metadata=details)
+
+    async def _answer(self, request: Any) -> Any:
+        """Answer one request message of any kind; every request ends in one log line."""
+        method = type(request).__name__.removesuffix("Request")
+        start = time.monotonic()
+        log = _LOG.bind(method=method)
+        try:
+            if not self.state.ready:
+                raise NotReadyError("the verifier is not ready: starting, shutting down, or failed its self-test")
+            who = convert.read_context(request.context, tenant=_TENANT, request_id=uuid.uuid4().hex)
+            log = log.bind(request_id=who.request_id, run=who.run, step=who.step, member=who.member)
+            handler = self._make_handler(request)
+            async with self._scheduler.turn() as turn:
+                begin = time.monotonic()
+                reply = await handler(turn)
+            return self._finish(log, who, method, reply, turn, time.monotonic() - begin)
+        except ServiceError as error:
+            log.warning("request_refused", error=str(error), status=_STATUS[type(error)].name)
+            raise
+        except asyncio.CancelledError:
+            log.info("request_cancelled", wall_s=round(time.monotonic() - start, 4))
+            raise
+
+    def _finish(self, log: Any, who: Context, method: str, reply: _Reply, turn: Turn, run_s: float) -> Any:
+        self._audit.append(
+            who, method=method, program=reply.program, verdict=reply.verdict, runs=reply.runs, detail=reply.detail
+        )
+        self.state.requests += 1
+        info = self.state.info
+        provenance = pb.Provenance(
+            request_id=who.request_id,
+            queue_s=turn.queue_s,
+            run_s=run_s,
+            engine=info.engine,
+            image_digest=info.image_digest,
+            python_version=info.python_version,
+            degraded=info.degraded,
+        )
+        log.info(
+            "request_answered",
+            verdict=reply.verdict,
+            queue_s=round(turn.queue_s, 4),
+            run_s=round(run_s, 4),
+            outcomes=sorted({str(run.outcome) for run in reply.runs}),
+        )
+        return reply.write(provenance)
+
+    def _make_handler(self, request: Any) -> Callable[[Turn], Awaitable[_Reply]]:
+        """Read the request now, before it waits; return what to do with a slot."""
+        if isinstance(request, pb.ValidateTaskRequest):
+            return self._make_validation(request)
+        if isinstance(request, pb.JudgeAnswerRequest):
+            return self._make_judgement(request)
+        return self._make_execution(request)
+
+    def _make_validation(self, request: pb.ValidateTaskRequest) -> Callable[[Turn], Awaitable[_Reply]]:
+        question = convert.read_task(request)
+
+        async def handle(turn: Turn) -> _Reply:
+            report = await self._evaluator.validate(question, slot=turn.slot)
+            verdict = "valid" if not report.reasons else ",".join(report.reasons)
+            return _Reply(
+                verdict, question.program, report.results, report.detail, lambda p: convert.write_task_report(report, p)
+            )
+
+        return handle
+
+    def _make_judgement(self, request: pb.JudgeAnswerRequest) -> Callable[[Turn], Awaitable[_Reply]]:
+        question = convert.read_question(request)
+        program = question.program if isinstance(question, AbductionQuestion | InductionQuestion) else b""
+
+        async def handle(turn: Turn) -> _Reply:
+            report = await self._evaluator.judge(question, slot=turn.slot)
+            runs = tuple(run for _, run in report.cases)
+            return _Reply(
+                str(report.verdict), program, runs, report.detail, lambda p: convert.write_answer_report(report, p)
+            )
+
+        return handle
+
+    def _make_execution(self, request: pb.ExecuteRequest) -> Callable[[Turn], Awaitable[_Reply]]:
+        program, stdin = convert.read_program(request.program), convert.read_stdin(request.stdin)
+        limits = convert.read_limits(request.limits)
+
+        async def handle(turn: Turn) -> _Reply:
+            run = await self._evaluator.execute(program, stdin, limits, slot=turn.slot)
+
+            def write(provenance: pb.Provenance) -> pb.ExecuteResponse:
+                result = convert.write_run(run)
+                return pb.ExecuteResponse(
+                    provenance=provenance, result=result, stdout=run.stdout, stderr=run.stderr
+                )
+
+            return _Reply(str(run.outcome), program, (run,), "", write)
+
+        return handle
+
+    # --- streams -------------------------------------------------------------------------------------------
+
+    async def _read_items(
+        self,
+        requests: AsyncIterator[pb.StreamRequest],
+        items: dict[str, asyncio.Task[None]],
+        replies: "asyncio.Queue[pb.StreamResponse | None]",
+    ) -> None:
+        """Start a task for each item; when the client has sent all, wait for them and end the replies."""
+        async for request in requests:
+            if request.WhichOneof("item") == "cancel":
+                if request.id in items:
+                    items[request.id].cancel()
+                continue
+            problem = _find_item_problem(request, items)
+            if problem is not None:
+                await replies.put(pb.StreamResponse(id=request.id, status=make_status(problem)))
+                continue
+            task = asyncio.create_task(self._answer_item(request, replies))
+            items[request.id] = task
+            task.add_done_callback(lambda _, key=request.id: items.pop(key, None))
+        await asyncio.gather(*items.values(), return_exceptions=True)
+        await replies.put(None)
+
+    async def _answer_item(
+        self, request: pb.StreamRequest, replies: "asyncio.Queue[pb.StreamResponse | None]"
+    ) -> None:
+        kind = str(request.WhichOneof("item"))
+        try:
+            async with asyncio.timeout(request.timeout_s or None):
+                answer = await self._answer(getattr(request, kind))
+            reply = pb.StreamResponse(id=request.id, **{kind: answer})
+        except ServiceError as error:
+            reply = pb.StreamResponse(id=request.id, status=make_status(error))
+        except TimeoutError:
+            status = status_pb2.Status(code=code_pb2.DEADLINE_EXCEEDED, message="the item's timeout_s passed")
+            reply = pb.StreamResponse(id=request.id, status=status)
+        except asyncio.CancelledError:
+            status = status_pb2.Status(code=code_pb2.CANCELLED, message="cancelled by the client")
+            with contextlib.suppress(asyncio.QueueFull):
+                replies.put_nowait(pb.StreamResponse(id=request.id, status=status))
+            raise
+        except Exception:
+            _LOG.exception("item_failed", item=request.id)
+            status = status_pb2.Status(code=code_pb2.INTERNAL, message="defect of the verifier, see its log")
+            reply = pb.StreamResponse(id=request.id, status=status)
+        await replies.put(reply)
+
+
+def _find_item_problem(request: pb.StreamRequest, items: dict[str, Any]) -> InvalidRequestError | QueueFullError | None:
+    if not 1 <= len(request.id) <= 256:
+        return InvalidRequestError(f"id has {len(request.id)} characters, allowed are 1 to 256")
+    if request.id in items:
+        return InvalidRequestError(f"id {request.id!r} is already open on this stream")
+    if request.WhichOneof("item") is None:
+        return InvalidRequestError("item is not set")
+    if request.timeout_s < 0:
+        return InvalidRequestError(f"timeout_s = {request.timeout_s:g} is negative")
+    return QueueFullError(0.5) if len(items) >= _MAX_STREAM_ITEMS else None
+
+
+def make_status(error: ServiceError) -> status_pb2.Status:
+    """Return the google.rpc.Status of an error, with RetryInfo where the caller should wait."""
+    status = status_pb2.Status(code=_STATUS[type(error)].value[0], message=str(error))
+    if isinstance(error, QueueFullError):
+        nanos = int(error.retry_after_s * 1e9)
+        delay = duration_pb2.Duration(seconds=nanos // 10**9, nanos=nanos % 10**9)
+        detail = any_pb2.Any()
+        detail.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        status.details.append(detail)
+    return status
