@@ -1,0 +1,147 @@
+"""Everything that a run needs to go on, written atomically, without pickle.
+
+    checkpoints/step-<N>/
+        state.json                  step, members, ratings, buffer, random state, record lengths, config
+        <uid>.adapter.safetensors   weights
+        <uid>.optimizer.safetensors moments
+
+The folder gets its name only when all of it is on the disk, so a checkpoint exists whole or not at all.
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from trainer.config import ConfigError, TrainerConfig, check_config, find_changes
+from trainer.domain import Member, Problem, Rating, Role, TaskKind, Value
+from trainer.learning.learner import Learner
+from trainer.store import RunStore, StoreError, commit_folder
+
+
+@dataclass(slots=True)
+class RunState:
+    """What changes from step to step, besides the tensors in the learner."""
+
+    step: int
+    """Completed steps."""
+    members: list[Member]
+    problems: list[Problem]
+    generator: random.Random
+    next_adapter_number: int = 1
+    next_uid: dict[str, int] = field(default_factory=dict)
+    """Next free number of each role's uids: a uid is never given twice."""
+
+    def of_role(self, role: Role) -> list[Member]:
+        """Return the members of a role, in order."""
+        return [member for member in self.members if member.role is role]
+
+
+def save(store: RunStore, state: RunState, learner: Learner, config: TrainerConfig) -> Path:
+    """Write a checkpoint and drop the oldest beyond `run.keep_checkpoints`.
+
+    Raises:
+        StoreError: the disk refused; earlier checkpoints are untouched.
+    """
+    parent = store.folder / "checkpoints"
+    draft, final = parent / f".draft-{state.step}", parent / f"step-{state.step:06d}"
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        for member in state.members:
+            save_file(learner.get_weights(member.uid), draft / f"{member.uid}.adapter.safetensors")
+            save_file(learner.get_optimizer_tensors(member.uid), draft / f"{member.uid}.optimizer.safetensors")
+        (draft / "state.json").write_text(json.dumps(_dump(state, store.measure_lengths(), config)))
+        commit_folder(draft, final)
+    except OSError as error:
+        raise StoreError(f"cannot write checkpoint {final}: {error}. Free some space and use --resume") from error
+    for old in list_checkpoints(store)[: -config.run.keep_checkpoints]:
+        shutil.rmtree(old)
+    return final
+
+
+def list_checkpoints(store: RunStore) -> list[Path]:
+    """Return the complete checkpoints, oldest first."""
+    return sorted((store.folder / "checkpoints").glob("step-*"))
+
+
+def load(store: RunStore, learner: Learner, config: TrainerConfig) -> RunState:
+    """Restore the newest checkpoint into an empty learner, and cut the records back to it.
+
+    Raises:
+        StoreError: there is no checkpoint, or it is damaged.
+        ConfigError: it was made with other settings.
+    """
+    found = list_checkpoints(store)
+    if not found:
+        raise StoreError(f"{store.folder} holds no checkpoint: start a new run")
+    folder = found[-1]
+    try:
+        raw = json.loads((folder / "state.json").read_text())
+        tensors = {
+            member["uid"]: tuple(
+                load_file(folder / f"{member['uid']}.{kind}.safetensors") for kind in ("adapter", "optimizer")
+            )
+            for member in raw["members"]
+        }
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise StoreError(f"checkpoint {folder} is damaged: {error}. Remove it to use the one before") from error
+    changes = find_changes(check_config(raw["config"]), config)
+    if changes:
+        raise ConfigError("the checkpoint was made with other settings:\n  " + "\n  ".join(changes))
+    state = _restore(raw)
+    for member in state.members:
+        weights, moments = tensors[member.uid]
+        learner.add(member.uid, seed=0)
+        learner.set_weights(member.uid, weights)
+        learner.set_optimizer_tensors(member.uid, moments)
+    store.cut_to(raw["record_lengths"])
+    return state
+
+
+def _dump(state: RunState, lengths: Mapping[str, int], config: TrainerConfig) -> dict[str, Any]:
+    return {
+        "step": state.step,
+        "members": [asdict(member) for member in state.members],
+        "problems": [asdict(problem) for problem in state.problems],
+        "random_state": state.generator.getstate(),
+        "next_adapter_number": state.next_adapter_number,
+        "next_uid": state.next_uid,
+        "record_lengths": dict(lengths),
+        "config": config.model_dump(mode="json"),
+    }
+
+
+def _restore(raw: Mapping[str, Any]) -> RunState:
+    generator = random.Random()
+    version, internal, gauss = raw["random_state"]
+    generator.setstate((version, tuple(internal), gauss))
+    return RunState(
+        step=raw["step"],
+        members=[_restore_member(entry) for entry in raw["members"]],
+        problems=[restore_problem(entry) for entry in raw["problems"]],
+        generator=generator,
+        next_adapter_number=raw["next_adapter_number"],
+        next_uid=dict(raw["next_uid"]),
+    )
+
+
+def _restore_member(entry: Mapping[str, Any]) -> Member:
+    changed = {"role": Role(entry["role"]), "rating": Rating(**entry["rating"]), "parents": tuple(entry["parents"])}
+    return Member(**{**entry, **changed})
+
+
+def restore_problem(entry: Mapping[str, Any]) -> Problem:
+    """Return the problem that `asdict` described."""
+    changed = {
+        "kind": TaskKind(entry["kind"]),
+        "arguments": tuple(entry["arguments"]),
+        "values": tuple(Value(**value) for value in entry["values"]),
+    }
+    return Problem(**{**entry, **changed})

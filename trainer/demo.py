@@ -1,0 +1,74 @@
+"""`make demo`: a verifier on a Unix socket, a small real training run against it, a summary. Nothing is left running."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CONFIG = Path(__file__).parent.parent / "configs/demo.yaml"
+_READY_TIMEOUT_S = 60.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the demo; returns the exit status of the training run."""
+    parser = argparse.ArgumentParser(prog="python -m trainer.demo", description=__doc__)
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings for the run")
+    overrides = parser.parse_args(arguments).overrides
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="populora-") as folder:
+        address = f"unix:{folder}/verifier.sock"
+        log_path = Path(folder) / "verifier.log"
+        verifier = _start_verifier(address, log_path)
+        try:
+            if not _wait_ready(verifier, log_path):
+                print(f"error: the verifier did not start:\n{log_path.read_text()}", file=sys.stderr)
+                return 2
+            command = [sys.executable, "-m", "trainer.run", "--config", str(CONFIG), *overrides]
+            status = subprocess.run([*command, f"verifier.address={address}"], check=False).returncode
+        finally:
+            verifier.send_signal(signal.SIGTERM)
+            verifier.wait(timeout=30)
+    print(f"demo: {time.monotonic() - start:.0f} s of wall time{_describe_memory()}")
+    return status
+
+
+def _start_verifier(address: str, log_path: Path) -> subprocess.Popen[bytes]:
+    with log_path.open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "verifier_server", "serve", "--address", address],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the trainer; the verifier ends after it
+        )
+
+
+def _wait_ready(verifier: subprocess.Popen[bytes], log_path: Path) -> bool:
+    deadline = time.monotonic() + _READY_TIMEOUT_S
+    while time.monotonic() < deadline and verifier.poll() is None:
+        if "server_ready" in log_path.read_text():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _describe_memory() -> str:
+    """Peak memory of the cgroup that the demo runs in, where it has one of its own."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        version2 = not names
+        if path == "/" or not (version2 or "memory" in names.split(",")):
+            continue
+        mount = "/sys/fs/cgroup" if version2 else "/sys/fs/cgroup/memory"
+        file = Path(mount + path) / ("memory.peak" if version2 else "memory.max_usage_in_bytes")
+        if file.exists():
+            return f", at most {int(file.read_text()) / 2**30:.2f} GiB of memory (cgroup, page cache included)"
+    return ""
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Weight-space operators on adapters, as pure functions of low-rank weight updates."""

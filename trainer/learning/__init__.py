@@ -1,0 +1,1 @@
+"""The learning core: advantages, losses, log-probabilities, and the learner that holds all adapters."""

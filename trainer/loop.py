@@ -1,0 +1,249 @@
+"""One training step, top to bottom.
+
+    match --> propose --> validate --> solve --> judge --> reward --> rate --> learn --> publish --> evolve --> record
+              engine      verifier     engine    verifier                     learner   engine
+
+The engine serves all members in one batch; the learner updates one adapter at a time; nothing is judged here.
+Until `record` a step leaves nothing in the run folder but new adapter folders, so a killed step is simply redone.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psutil
+import torch
+
+from trainer import checkpoint, proposing, solving
+from trainer.checkpoint import RunState
+from trainer.config import TrainerConfig
+from trainer.domain import Grade, Match, Member, Problem, Role, Sample
+from trainer.evolving import Birth, evolve
+from trainer.learning.advantages import ESTIMATORS
+from trainer.learning.learner import Learner
+from trainer.metrics import MetricsWriter, summarize_samples
+from trainer.population.matchmaking import draw_matches
+from trainer.population.ratings import Winner, decide, rate
+from trainer.publication import Publisher
+from trainer.rewards import measure_solve_rate, reward_student, reward_teacher
+from trainer.rollout.engine import Engine
+from trainer.rollout.prompts import ChatFormat
+from trainer.store import RunStore
+from trainer.tasks.buffer import ProblemBuffer
+from trainer.verification import Verification
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a loop works with."""
+
+    config: TrainerConfig
+    store: RunStore
+    state: RunState
+    learner: Learner
+    engine: Engine
+    publisher: Publisher
+    verification: Verification
+    chat: ChatFormat
+    metrics: MetricsWriter
+    notice: Callable[[str], None]
+    """Shows one line to the person who watches."""
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step finds out on its way."""
+
+    number: int
+    matches: list[Match] = field(default_factory=list)
+    proposals: list[Sample] = field(default_factory=list)
+    attempts: list[tuple[Sample, Problem]] = field(default_factory=list)
+    fresh: list[Problem] = field(default_factory=list)
+    solve_rates: dict[str, float | None] = field(default_factory=dict)
+    games: list[dict[str, Any]] = field(default_factory=list)
+    births: list[Birth] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Loop:
+    """Runs steps on the state of a run."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._state = parts.state
+        self._buffer = ProblemBuffer(parts.state.problems, capacity=parts.config.tasks.buffer_size)
+
+    def run_step(self, on_phase: Callable[[str], None]) -> Step:
+        """Run one step and record it; `on_phase` is told the name of each phase as it begins."""
+        step = Step(self._state.step + 1)
+        start = time.monotonic()
+        phases = (self._match, self._propose, self._validate, self._solve, self._judge, self._reward, self._rate)
+        for phase in (*phases, self._learn, self._publish, self._evolve):
+            name = phase.__name__.strip("_")
+            on_phase(name)
+            with _timed(step.metrics, f"time/{name}_s"):
+                phase(step)
+        step.metrics["time/step_s"] = time.monotonic() - start
+        on_phase("record")
+        self._record(step)
+        return step
+
+    def _match(self, step: Step) -> None:
+        teachers, students = self._state.of_role(Role.TEACHER), self._state.of_role(Role.STUDENT)
+        step.matches = draw_matches(
+            teachers, students, beta=self._config.rating.beta, generator=self._state.generator
+        )
+
+    def _propose(self, step: Step) -> None:
+        step.proposals = proposing.sample_proposals(
+            [self._speaker(member) for member in self._state.of_role(Role.TEACHER)],
+            self._parts.engine,
+            self._parts.chat,
+            self._buffer,
+            self._config,
+            step=step.number,
+            prompts_per_speaker=self._config.tasks.prompts_per_teacher,
+            generator=self._state.generator,
+        )
+
+    def _validate(self, step: Step) -> None:
+        step.fresh = proposing.validate_proposals(
+            step.proposals, self._parts.verification, self._buffer, self._config, step=step.number
+        )
+
+    def _solve(self, step: Step) -> None:
+        assigned = solving.assign_problems(
+            step.matches, step.fresh, self._buffer, self._config, self._state.generator
+        )
+        speakers = [(self._speaker(self._member(uid)), problems) for uid, problems in assigned.items()]
+        step.attempts = solving.sample_attempts(
+            speakers, self._parts.engine, self._parts.chat, self._config, step=step.number
+        )
+
+    def _judge(self, step: Step) -> None:
+        solving.judge_attempts(step.attempts, self._parts.verification, step=step.number)
+
+    def _reward(self, step: Step) -> None:
+        rewards, fraction = self._config.rewards, self._config.tasks.judged_fraction
+        for problem in step.fresh:
+            grades = [sample.grade for sample, about in step.attempts if about.uid == problem.uid]
+            step.solve_rates[problem.uid] = measure_solve_rate(grades, judged_fraction=fraction)
+        for sample in step.proposals:
+            sample.reward = reward_teacher(sample.grade, step.solve_rates.get(sample.problem), rewards.teacher)
+        for sample, _ in step.attempts:
+            sample.reward = reward_student(sample.grade, rewards.student)
+
+    def _rate(self, step: Step) -> None:
+        for match in step.matches:
+            winners = self._decide_games(step, match)
+            teacher, student = self._member(match.teacher), self._member(match.student)
+            teacher.rating, student.rating = rate(teacher.rating, student.rating, winners, self._config.rating)
+            teacher.games += len(winners)
+            student.games += len(winners)
+            step.games.append({"step": step.number, **asdict(match), "winners": [str(w) for w in winners]})
+
+    def _decide_games(self, step: Step, match: Match) -> list[Winner]:
+        """Return the games of a match; a teacher without a valid problem loses one, unless nothing was judged."""
+        own = [problem for problem in step.fresh if problem.teacher == match.teacher]
+        if not own:
+            judged = any(s.grade is not Grade.UNJUDGED for s in step.proposals if s.member == match.teacher)
+            return [Winner.STUDENT] if judged else []
+        rates: dict[str, list[float]] = {}
+        for problem in own:
+            solve_rate = step.solve_rates[problem.uid]
+            if solve_rate is not None:
+                unit = {"problem": problem.uid, "task_type": str(problem.kind), "match": ""}[self._config.rating.unit]
+                rates.setdefault(unit, []).append(solve_rate)
+        return [decide(sum(several) / len(several), match.expected) for several in rates.values()]
+
+    def _learn(self, step: Step) -> None:
+        samples = step.proposals + [sample for sample, _ in step.attempts]
+        for member in self._state.members:
+            own = [s for s in samples if s.member == member.uid and s.reward is not None and s.completion_ids]
+            if not own:
+                continue
+            advantages_S = ESTIMATORS[self._config.learning.advantage](
+                torch.tensor([float(sample.reward or 0.0) for sample in own]),
+                [sample.group for sample in own],
+                torch.tensor([len(sample.completion_ids) for sample in own]),
+            )
+            found = self._parts.learner.update(
+                member.uid, own, advantages_S, temperature=self._config.rollout.temperature
+            )
+            step.metrics.update({f"learn/{member.uid}/{name}": value for name, value in found.items()})
+            if "skipped" not in found:
+                member.version += 1
+
+    def _publish(self, step: Step) -> None:
+        changed = [m for m in self._state.members if f"learn/{m.uid}/loss" in step.metrics]
+        self._serve(step, changed)
+
+    def _evolve(self, step: Step) -> None:
+        every = self._config.evolution.every
+        if not every or step.number % every:
+            return
+        before = {member.uid for member in self._state.members}
+        step.births = evolve(self._state, self._parts.learner, self._config, step=step.number)
+        for uid in before - {member.uid for member in self._state.members}:
+            self._parts.publisher.retire(uid)
+        self._serve(step, [birth.member for birth in step.births])
+        for birth in step.births:
+            record = birth.record
+            self._parts.notice(
+                f"step {step.number}: {record.culled} (age {record.age_steps}) is replaced by {record.child} = "
+                f"{record.operator}({', '.join(record.parents)})"
+            )
+
+    def _serve(self, step: Step, members: Sequence[Member]) -> None:
+        """Publish members and check that the engine answers with exactly these weights."""
+        for member in members:
+            self._parts.publisher.publish(member, self._state)
+        for uid, difference in self._parts.publisher.probe(members).items():
+            step.metrics[f"probe/{uid}/logp_difference"] = difference
+            if difference > self._config.learning.logprob_tolerance:
+                self._parts.notice(f"ALARM: engine and learner differ by {difference:.3f} on {uid}: wrong adapter?")
+                self._parts.store.append(
+                    "events", [{"step": step.number, "event": "logprob_alarm", "member": uid, "value": difference}]
+                )
+
+    def _record(self, step: Step) -> None:
+        """Write everything of the step, then the checkpoint that makes it count."""
+        self._buffer.extend(step.fresh)
+        self._state.step = step.number
+        self._state.problems = list(self._buffer.problems)
+        step.metrics.update(summarize_samples(step.proposals, [sample for sample, _ in step.attempts]))
+        step.metrics["verifier/retries_total"] = float(self._parts.verification.retries)
+        step.metrics["mem/rss_gb"] = psutil.Process().memory_info().rss / 2**30
+        for member in self._state.members:
+            step.metrics[f"skill/{member.uid}/mu"] = member.rating.mu
+            step.metrics[f"skill/{member.uid}/sigma"] = member.rating.sigma
+        rates = [r for r in step.solve_rates.values() if r is not None]
+        if rates:
+            step.metrics["problems/solve_rate"] = sum(rates) / len(rates)
+        store = self._parts.store
+        store.append("problems", [{**asdict(p), "solve_rate": step.solve_rates[p.uid]} for p in step.fresh])
+        samples = step.proposals + [sample for sample, _ in step.attempts]
+        store.append("attempts", [{"step": step.number, **asdict(sample)} for sample in samples])
+        store.append("matches", step.games)
+        store.append("lineage", [{"step": step.number, **asdict(birth.record)} for birth in step.births])
+        self._parts.metrics.write(step.number, step.metrics)
+        if step.number % self._config.run.checkpoint_every == 0 or step.number == self._config.run.steps:
+            checkpoint.save(store, self._state, self._parts.learner, self._config)
+
+    def _member(self, uid: str) -> Member:
+        return next(member for member in self._state.members if member.uid == uid)
+
+    def _speaker(self, member: Member) -> proposing.Speaker:
+        return proposing.Speaker(member.uid, member.version, self._parts.publisher.served(member.uid))
+
+
+@contextmanager
+def _timed(metrics: dict[str, float], name: str) -> Iterator[None]:
+    start = time.monotonic()
+    try:
+        yield
+    finally:
+        metrics[name] = time.monotonic() - start

@@ -1,0 +1,199 @@
+"""The sampling engine: what it promises, and vLLM in a process of its own.
+
+vLLM patches torch threads, preloads libraries and logs to stdout, so it never runs inside the trainer. The worker
+(`vllm_worker.py`) is a child process; both sides exchange JSON lines over a socket. If the trainer dies, the worker
+sees the end of the socket and ends its whole process group.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+_START_TIMEOUT_S = 600.0
+_CALL_TIMEOUT_S = 1800.0
+
+
+class EngineError(RuntimeError):
+    """The engine did not start, died, or refused an adapter; the message holds the end of its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterVersion:
+    """One version of one member's adapter. The triple (name, number, folder) is never reused in a run."""
+
+    name: str
+    """`uid@version`."""
+    number: int
+    """Positive integer, unique in the run."""
+    folder: str
+    """Folder in PEFT format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt to be completed `num_samples` times."""
+
+    prompt_ids: tuple[int, ...]
+    adapter: AdapterVersion | None
+    """None is the untouched base model."""
+    num_samples: int
+    max_tokens: int
+    temperature: float
+    """0 is greedy. Nothing else shapes the distribution, so that the learner can compute the same one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled completion; tokens and log-probabilities exactly as sampled, the end token included."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Of each sampled token under the temperature used."""
+    finish_reason: str
+    """`stop` or `length`."""
+
+
+class Engine(Protocol):
+    """Samples completions from the base model and from published adapters, mixed in one batch."""
+
+    def publish(self, adapter: AdapterVersion) -> None:
+        """Load an adapter version. Raises EngineError and keeps serving the others if it cannot be loaded."""
+        ...
+
+    def retire(self, adapter: AdapterVersion) -> None:
+        """Unload an adapter version that no request uses any more."""
+        ...
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[list[Completion]]:
+        """Sample; the result has one list per request, in order. Raises EngineError."""
+        ...
+
+    def close(self) -> None:
+        """End the engine and all its processes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What the vLLM worker is started with."""
+
+    model: str
+    max_loras: int
+    """Adapters in one batch, plus one spare slot (on a CPU the last slot would leak into base requests)."""
+    max_lora_rank: int
+    target_modules: tuple[str, ...]
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_cache_bytes: int
+    dtype: str
+    gpu_memory_utilization: float
+    seed: int
+    threads: int
+
+
+class VllmEngine:
+    """Implements `Engine` with a vLLM worker process."""
+
+    def __init__(self, settings: EngineSettings, *, log_path: Path) -> None:
+        self._settings = settings
+        self._log_path = log_path
+        self._published: dict[int, AdapterVersion] = {}
+        self._start()
+
+    def publish(self, adapter: AdapterVersion) -> None:
+        """See `Engine.publish`."""
+        self._call({"op": "add", **asdict(adapter)})
+        self._published[adapter.number] = adapter
+
+    def retire(self, adapter: AdapterVersion) -> None:
+        """See `Engine.retire`."""
+        if self._published.pop(adapter.number, None) is not None:
+            self._call({"op": "remove", "number": adapter.number})
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[list[Completion]]:
+        """See `Engine.generate`."""
+        if not requests:
+            return []
+        for request in requests:
+            if request.adapter is not None and request.adapter.number not in self._published:
+                raise EngineError(f"adapter {request.adapter.name} is not published")
+        reply = self._call({"op": "generate", "requests": [asdict(request) for request in requests]})
+        return [
+            [Completion(tuple(c["token_ids"]), tuple(c["logprobs"]), c["finish_reason"]) for c in completions]
+            for completions in reply["completions"]
+        ]
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._socket.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            pass
+        self._kill_group()
+        self._process.wait()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "trainer.rollout.vllm_worker", str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, **make_environment(self._settings.threads)},
+            )
+        theirs.close()
+        self._reader = ours.makefile("rb")
+        self._call({"op": "start", **asdict(self._settings)}, timeout_s=_START_TIMEOUT_S)
+
+    def _call(self, message: dict[str, Any], *, timeout_s: float = _CALL_TIMEOUT_S) -> dict[str, Any]:
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            line = self._reader.readline()
+        except OSError as error:
+            raise self._explain(f"vLLM did not answer {message['op']}: {error}") from error
+        if not line:
+            raise self._explain(f"vLLM died during {message['op']}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise EngineError(f"vLLM refused {message['op']}: {reply['error']}")
+        return reply
+
+    def _explain(self, text: str) -> EngineError:
+        self._kill_group()
+        time.sleep(0.2)
+        tail = self._log_path.read_text(errors="replace").splitlines()[-15:]
+        return EngineError("\n".join([text, f"end of {self._log_path}:", *tail]))
+
+    def _kill_group(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def make_environment(threads: int) -> dict[str, str]:
+    """Environment variables that vLLM needs at its start."""
+    return {
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # `auto` keeps one thread per physical core
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }

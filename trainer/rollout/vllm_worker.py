@@ -1,0 +1,133 @@
+"""The process around vLLM: reads JSON lines from a socket, answers JSON lines. Started by `VllmEngine` only.
+
+Traps kept shut here: adapters are loaded by `add_lora` before any request names them (an error inside `generate`
+would kill the engine); requests carry no seed (a seeded request with chunked prefill kills the CPU engine); the
+log-probabilities are `processed`, that is, under the temperature that was used.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+
+class Worker:
+    """Holds the engine and executes one message at a time."""
+
+    def __init__(self) -> None:
+        self._llm: Any = None
+        self._adapters: dict[int, Any] = {}
+
+    def handle(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Execute one message and return the reply."""
+        operation = message.pop("op")
+        method = {"start": self.start, "add": self.add, "remove": self.remove, "generate": self.generate}[operation]
+        return method(**message) or {}
+
+    def start(
+        self,
+        *,
+        model: str,
+        target_modules: list[str],
+        kv_cache_bytes: int,
+        threads: int,
+        gpu_memory_utilization: float,
+        **settings: Any,
+    ) -> None:
+        """Start vLLM. Settings not named here go to it as they are."""
+        import torch
+        from vllm import LLM
+
+        if torch.cuda.is_available():
+            settings["gpu_memory_utilization"] = gpu_memory_utilization
+        else:
+            settings["kv_cache_memory_bytes"] = kv_cache_bytes
+            settings["block_size"] = 32  # the default of 128 would never reuse a short shared prompt
+        self._llm = LLM(
+            model=model,
+            enable_lora=True,
+            max_cpu_loras=2 * settings["max_loras"],
+            lora_target_modules=target_modules,
+            enforce_eager=not torch.cuda.is_available(),
+            logprobs_mode="processed_logprobs",
+            trust_remote_code=False,
+            disable_log_stats=True,
+            **settings,
+        )
+
+    def add(self, *, name: str, number: int, folder: str) -> None:
+        """Load an adapter; an unreadable one raises here and leaves the engine alive."""
+        from vllm.lora.request import LoRARequest
+
+        request = LoRARequest(name, number, folder)
+        if not self._llm.llm_engine.add_lora(request):
+            raise RuntimeError(f"adapter {name} at {folder} was not accepted")
+        self._adapters[number] = request
+
+    def remove(self, *, number: int) -> None:
+        """Unload an adapter."""
+        self._llm.llm_engine.remove_lora(number)
+        self._adapters.pop(number, None)
+
+    def generate(self, *, requests: list[dict[str, Any]]) -> dict[str, Any]:
+        """Sample all requests in one batch."""
+        from vllm import SamplingParams
+
+        prompts = [{"prompt_token_ids": request["prompt_ids"]} for request in requests]
+        params = [
+            SamplingParams(
+                n=request["num_samples"],
+                temperature=request["temperature"],
+                max_tokens=request["max_tokens"],
+                top_p=1.0,
+                top_k=0,
+                min_p=0.0,
+                logprobs=0,
+                detokenize=False,
+            )
+            for request in requests
+        ]
+        adapters = [self._adapters[r["adapter"]["number"]] if r["adapter"] else None for r in requests]
+        outputs = self._llm.generate(prompts, params, lora_request=adapters, use_tqdm=False)
+        return {"completions": [[_describe(sample) for sample in output.outputs] for output in outputs]}
+
+
+def _describe(sample: Any) -> dict[str, Any]:
+    token_ids = list(sample.token_ids)
+    logprobs = [float(step[token].logprob) for token, step in zip(token_ids, sample.logprobs, strict=True)]
+    return {"token_ids": token_ids, "logprobs": logprobs, "finish_reason": sample.finish_reason}
+
+
+def _watch_parent() -> None:
+    """End the whole process group when the trainer is gone, whatever the main thread is doing."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        pidfd = os.pidfd_open(parent)
+        import select
+
+        select.select([pidfd], [], [])
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> None:
+    """Serve messages until the socket ends."""
+    _watch_parent()
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    sock.set_inheritable(False)
+    reader, worker = sock.makefile("rb"), Worker()
+    for line in reader:
+        try:
+            reply = worker.handle(json.loads(line))
+        except Exception as error:
+            reply = {"error": f"{type(error).__name__}: {error}"[:2000]}
+        sock.sendall(json.dumps(reply).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Brings a run to its first step: verifier, base model, engine, population; new or from a checkpoint.
+
+The engine needs half a minute to start, mostly on one core; seeds, base model and warm-up go on meanwhile.
+"""
+
+import os
+import platform
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from trainer import checkpoint
+from trainer.checkpoint import RunState
+from trainer.config import TrainerConfig
+from trainer.domain import Grade, Member, Problem, Proposal, Rating, Role, TaskKind
+from trainer.evolving import make_uid
+from trainer.learning.learner import Learner
+from trainer.loop import Parts
+from trainer.metrics import MetricsWriter
+from trainer.model import load_base, load_tokenizer, resolve_model
+from trainer.proposing import Speaker, sample_proposals, validate_proposals
+from trainer.publication import Publisher
+from trainer.rollout.engine import EngineSettings, VllmEngine
+from trainer.rollout.prompts import ChatFormat, ask_for_proposal
+from trainer.store import RunStore, StoreError
+from trainer.tasks.buffer import ProblemBuffer
+from trainer.tasks.seeds import load_seeds, make_problems
+from trainer.verification import Asker, Verification
+from trainer.warmup import make_examples, warm_up
+
+_PACKAGES = ("torch", "transformers", "peft", "trueskill", "grpcio", "protobuf")
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """How the start is shown to a person."""
+
+    notice: Callable[[str], None]
+    """One line."""
+    progress: Callable[[str, int, int], None]
+    """(what, done, total)"""
+
+
+def start_run(config: TrainerConfig, store: RunStore, watcher: Watcher, *, resume: bool) -> Parts:
+    """Return everything a loop needs; on an error what was started is ended again."""
+    threads = config.run.threads or os.cpu_count() or 1
+    torch.set_num_threads(threads)
+    model_path = resolve_model(config.model.name)
+    verification = Verification(config.verifier, run=store.folder.name, on_trouble=watcher.notice)
+    with ThreadPoolExecutor(1) as background:
+        engine: Future[VllmEngine] | None = None
+        try:
+            server = verification.get_server_info()
+            settings = make_engine_settings(config, model_path, threads)
+            engine = background.submit(VllmEngine, settings, log_path=store.log_path("vllm"))
+            chat = ChatFormat(load_tokenizer(model_path))
+            base = load_base(model_path, config.model.learner_dtype)
+            learner = Learner(base, lora=config.lora, learning=config.learning)
+            if resume:
+                state = checkpoint.load(store, learner, config)
+            else:
+                store.write_environment(describe_environment(server))
+                state = make_state(config, verification, learner, chat, watcher)
+            watcher.notice("waiting for vLLM")
+            publisher = Publisher(store, learner, engine.result(), probe_ids=chat.encode(_PROBE_QUESTION))
+            parts = Parts(
+                config=config,
+                store=store,
+                state=state,
+                learner=learner,
+                engine=engine.result(),
+                publisher=publisher,
+                verification=verification,
+                chat=chat,
+                metrics=MetricsWriter(store, first_step=state.step + 1),
+                notice=watcher.notice,
+            )
+            _publish_all(parts)
+            if not resume:
+                measure_warmup(parts)
+                checkpoint.save(store, state, learner, config)
+        except BaseException:
+            verification.close()
+            if engine is not None and engine.exception() is None:
+                engine.result().close()
+            raise
+    return parts
+
+
+_PROBE_QUESTION = ask_for_proposal(TaskKind.DEDUCTION, [], num_cases=1)
+
+
+def make_engine_settings(config: TrainerConfig, model_path: str, threads: int) -> EngineSettings:
+    """Return what vLLM is started with."""
+    rollout = config.rollout
+    return EngineSettings(
+        model=model_path,
+        max_loras=config.max_loras,
+        max_lora_rank=config.served_rank,
+        target_modules=config.lora.target_modules,
+        max_model_len=rollout.max_prompt_tokens + rollout.max_new_tokens,
+        max_num_seqs=rollout.max_num_seqs,
+        max_num_batched_tokens=max(rollout.max_num_batched_tokens, rollout.max_num_seqs),
+        kv_cache_bytes=rollout.kv_cache_bytes,
+        dtype=config.model.sampler_dtype,
+        gpu_memory_utilization=rollout.gpu_memory_utilization,
+        seed=config.run.seed,
+        threads=threads,
+    )
+
+
+def make_state(
+    config: TrainerConfig, verification: Verification, learner: Learner, chat: ChatFormat, watcher: Watcher
+) -> RunState:
+    """Return the state before the first step: seed problems, members, warmed-up adapters."""
+    generator = random.Random(config.run.seed)
+    problems = validate_seeds(verification, config, watcher)
+    state = RunState(step=0, members=[], problems=problems, generator=generator)
+    rating = Rating(config.rating.mu, config.rating.sigma)
+    for role, count in ((Role.TEACHER, config.population.teachers), (Role.STUDENT, config.population.students)):
+        for _ in range(count):
+            member = Member(uid=make_uid(state, role), role=role, rating=rating)
+            learner.add(member.uid, seed=generator.randrange(2**31))
+            state.members.append(member)
+    if config.warmup.enabled:
+        for role in Role:
+            examples = make_examples(role, problems, chat, config, generator)
+            warm_up(
+                role,
+                state.of_role(role),
+                examples,
+                learner,
+                config,
+                generator=generator,
+                notice=lambda r, step, loss: watcher.progress(
+                    f"warm-up of {r}s (loss {loss:.2f})", step, config.warmup.steps
+                ),
+            )
+    return state
+
+
+def validate_seeds(verification: Verification, config: TrainerConfig, watcher: Watcher) -> list[Problem]:
+    """Let the verifier run every seed task; return their problems.
+
+    Raises:
+        StoreError: the verifier does not accept the seeds, so it must not judge anything else.
+    """
+    kinds = [TaskKind(kind) for kind in config.tasks.types]
+    seeds = load_seeds()
+    proposals = [Proposal(kind=kinds[0], program=seed.program, arguments=seed.inputs) for seed in seeds]
+    watcher.notice(f"validating {len(seeds)} seed tasks at the verifier")
+    results = verification.validate([(proposal, Asker("seed", "seed", 0)) for proposal in proposals], runs=1)
+    problems: list[Problem] = []
+    for number, (seed, result) in enumerate(zip(seeds, results, strict=True)):
+        if result is None or not result.valid:
+            detail = result.detail if result else "no answer"
+            raise StoreError(f"seed task {number} is not valid at this verifier ({detail}); is it the right version?")
+        problems += make_problems(number, seed, result.values, result.ast_hash, kinds)
+    return problems
+
+
+def _publish_all(parts: Parts) -> None:
+    members = parts.state.members
+    for member in members:
+        parts.publisher.publish(member, parts.state)
+    for uid, difference in parts.publisher.probe(members).items():
+        if difference > parts.config.learning.logprob_tolerance:
+            parts.notice(f"ALARM: engine and learner differ by {difference:.3f} on {uid}: wrong adapter?")
+
+
+def measure_warmup(parts: Parts) -> None:
+    """Sample proposals from the untouched base and from a teacher; record the share of valid ones of each."""
+    count = parts.config.warmup.measure_proposals // parts.config.tasks.proposals_per_prompt
+    if not parts.config.warmup.enabled or count < 1:
+        return
+    teacher = parts.state.of_role(Role.TEACHER)[0]
+    speakers = [
+        Speaker("base", 0, None),
+        Speaker(teacher.uid, teacher.version, parts.publisher.served(teacher.uid)),
+    ]
+    generator = random.Random(parts.config.run.seed)
+    buffer = ProblemBuffer(parts.state.problems, capacity=parts.config.tasks.buffer_size)
+    samples = sample_proposals(
+        speakers,
+        parts.engine,
+        parts.chat,
+        buffer,
+        parts.config,
+        step=0,
+        prompts_per_speaker=count,
+        generator=generator,
+    )
+    validate_proposals(samples, parts.verification, buffer, parts.config, step=0)
+    shares = {}
+    for speaker in speakers:
+        own = [sample.grade for sample in samples if sample.member == speaker.uid]
+        # A copy of a known program is valid at the verifier, so it counts here.
+        shares[speaker.uid] = sum(grade in (Grade.VALID, Grade.DUPLICATE) for grade in own) / len(own)
+    before, after = shares["base"], shares[teacher.uid]
+    parts.store.append("events", [{"step": 0, "event": "warmup_measured", "valid_before": before, "valid_after": after}])
+    parts.notice(f"valid proposals: {before:.0%} before the warm-up, {after:.0%} after")
+
+
+def describe_environment(server: dict[str, str]) -> dict[str, object]:
+    """Return versions and machine, for environment.json."""
+    return {
+        "verifier": server,
+        "packages": {name: version(name) for name in _PACKAGES},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "cuda": torch.cuda.is_available(),
+    }
+
+
+def find_run(folder: str, parent: Path) -> Path:
+    """Return the run folder that `--resume` names; `latest` is the newest one in `parent`.
+
+    Raises:
+        StoreError: there is none.
+    """
+    if folder != "latest":
+        return Path(folder)
+    found: Sequence[Path] = sorted(parent.glob("*/environment.json"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise StoreError(f"no run to resume in {parent}")
+    return found[-1].parent

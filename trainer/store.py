@@ -1,0 +1,154 @@
+"""The run folder; this module is its only writer and reader.
+
+    config.yaml environment.json            what the run depends on
+    metrics.jsonl                           one line per step
+    problems.jsonl attempts.jsonl           every proposal that became a problem; every sample with its grade
+    matches.jsonl lineage.jsonl events.jsonl
+    adapters/<uid>/v<N>/                    PEFT format
+    checkpoints/step-<N>/  tensorboard/  logs/
+
+Lines of a step are written together at its end. A checkpoint remembers how long each file was; resuming cuts off
+what came after it, so a killed step leaves no half records.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+FORMAT_VERSION = 1
+RECORDS = ("metrics", "problems", "attempts", "matches", "lineage", "events")
+
+
+class StoreError(RuntimeError):
+    """The run folder cannot be used; the message says why and the way out."""
+
+
+class RunStore:
+    """Reads and writes one run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, parent: Path, name: str) -> "RunStore":
+        """Make a new run folder `<parent>/<name>-<number>`."""
+        parent.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            folder = parent / f"{name}-{number:03d}"
+            try:
+                folder.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+        for sub in ("adapters", "checkpoints", "logs", "tensorboard"):
+            (folder / sub).mkdir()
+        return cls(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> "RunStore":
+        """Open an existing run folder. Raises: StoreError."""
+        if not (folder / "environment.json").is_file():
+            raise StoreError(f"{folder} is not a run folder: it holds no environment.json")
+        version = json.loads((folder / "environment.json").read_text()).get("format_version")
+        if version != FORMAT_VERSION:
+            raise StoreError(f"{folder} has format {version}, this version reads {FORMAT_VERSION}")
+        return cls(folder)
+
+    # --- single files --------------------------------------------------------------------------------------
+
+    def write_config(self, text: str) -> None:
+        """Write the resolved config as YAML."""
+        write_atomically(self.folder / "config.yaml", text)
+
+    def read_config(self) -> dict[str, Any]:
+        """Return the config of the run as plain values."""
+        from omegaconf import OmegaConf
+
+        values: Any = OmegaConf.to_container(OmegaConf.load(self.folder / "config.yaml"))
+        return dict(values)
+
+    def write_environment(self, facts: Mapping[str, Any]) -> None:
+        """Write versions, machine and verifier."""
+        text = json.dumps({"format_version": FORMAT_VERSION, **facts}, indent=2)
+        write_atomically(self.folder / "environment.json", text)
+
+    def log_path(self, name: str) -> Path:
+        """Path of a log file."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def adapter_folder(self, uid: str, version: int) -> Path:
+        """Folder of one version of one member's adapter."""
+        return self.folder / "adapters" / uid / f"v{version:06d}"
+
+    def list_adapter_versions(self, uid: str) -> list[int]:
+        """Versions of a member that are on disk, ascending."""
+        return sorted(int(path.name[1:]) for path in (self.folder / "adapters" / uid).glob("v*"))
+
+    # --- records -------------------------------------------------------------------------------------------
+
+    def append(self, name: str, records: Iterable[Any]) -> None:
+        """Append records (mappings or dataclasses) to `<name>.jsonl`."""
+        if name not in RECORDS:
+            raise ValueError(f"unknown record file {name}")
+        lines = [json.dumps(_plain(record)) + "\n" for record in records]
+        if lines:
+            with (self.folder / f"{name}.jsonl").open("a") as file:
+                file.write("".join(lines))
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        """Return all records of a file; an absent file is empty, a torn last line is left out."""
+        path = self.folder / f"{name}.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1] if line]
+
+    def measure_lengths(self) -> dict[str, int]:
+        """Return the current length of each record file in bytes, after flushing it to the disk."""
+        lengths = {}
+        for name in RECORDS:
+            path = self.folder / f"{name}.jsonl"
+            if path.exists():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+                lengths[name] = path.stat().st_size
+        return lengths
+
+    def cut_to(self, lengths: Mapping[str, int]) -> None:
+        """Cut every record file to an earlier length."""
+        for name in RECORDS:
+            path = self.folder / f"{name}.jsonl"
+            if path.exists():
+                os.truncate(path, min(path.stat().st_size, lengths.get(name, 0)))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that it is either old or new, never half."""
+    draft = path.with_name(f".{path.name}.draft")
+    with draft.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+
+
+def commit_folder(draft: Path, final: Path) -> None:
+    """Flush a finished draft folder to the disk and give it its name in one step."""
+    for path in [*draft.rglob("*"), draft]:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    if final.exists():
+        shutil.rmtree(final)
+    draft.rename(final)
+
+
+def _plain(record: Any) -> Any:
+    return asdict(record) if is_dataclass(record) and not isinstance(record, type) else record
