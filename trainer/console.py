@@ -34,9 +34,13 @@ class Screen:
         """Show one line. The text may hold a model's words, so markup and control characters are disarmed."""
         self._console.print(escape_controls(text), markup=False)
 
-    def progress(self, what: str, done: int, total: int) -> None:
-        """Move the bar; on a pipe, print every tenth of the way."""
+    def phase(self, what: str, done: int, total: int) -> None:
+        """Move the bar and say what goes on; silent on a pipe."""
         self._progress.update(self._task, description=what, completed=done, total=total)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Move the bar; on a pipe, print every quarter of the way."""
+        self.phase(what, done, total)
         if not self._console.is_terminal and (done == total or done % max(1, total // 4) == 0):
             self.notice(f"{what}: {done}/{total}")
 

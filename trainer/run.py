@@ -103,7 +103,7 @@ def _train(config: TrainerConfig, store: "RunStore", screen: "Screen", *, resume
             screen.notice(f"resumed after step {parts.state.step}; going on with step {parts.state.step + 1}")
         while parts.state.step < config.run.steps and not stop.requested:
             done, total = parts.state.step, config.run.steps
-            step = loop.run_step(lambda phase: screen.progress(f"step {done + 1}: {phase}", done, total))
+            step = loop.run_step(lambda phase: screen.phase(f"step {done + 1}: {phase}", done, total))
             screen.notice(describe_step({"step": step.number, **step.metrics}))
     finally:
         parts.metrics.close()

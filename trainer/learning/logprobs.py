@@ -64,7 +64,9 @@ def _project(head: Any, hidden_TD: torch.Tensor, targets_T: torch.Tensor, temper
     """Apply head and log-softmax in chunks; the logits of a chunk are made again in the backward pass."""
 
     def of_chunk(hidden_CD: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
-        logits_CV = head(hidden_CD).float() / temperature
+        logits_CV = head(hidden_CD).float()
+        if temperature != 1.0:
+            logits_CV = logits_CV / temperature
         return -torch.nn.functional.cross_entropy(logits_CV, targets_C, reduction="none")
 
     pieces = []

@@ -8,18 +8,17 @@ from collections.abc import Sequence
 
 from trainer.domain import Problem, Proposal, TaskKind
 
-SYSTEM = "You write and solve small Python puzzles."
+SYSTEM = "You write and solve Python puzzles."
 
 _PROPOSE = {
-    TaskKind.DEDUCTION: "Invent a Python puzzle: a short function `f` in a ```python block and arguments for it in "
+    TaskKind.DEDUCTION: "Invent a puzzle: a short deterministic function `f` in a ```python block, arguments for it in "
     "an ```input block. Someone must predict what f returns.",
-    TaskKind.ABDUCTION: "Invent a Python puzzle: a short function `f` in a ```python block and arguments for it in "
-    "an ```input block. Someone will see only what f returns and must find arguments.",
-    TaskKind.INDUCTION: "Invent a Python puzzle: a short function `f` in a ```python block and {count} lists of "
-    "arguments, one per line, in an ```input block. Someone must write f from examples.",
+    TaskKind.ABDUCTION: "Invent a puzzle: a short deterministic function `f` in a ```python block, arguments for it in "
+    "an ```input block. Someone sees what f returns and must find arguments.",
+    TaskKind.INDUCTION: "Invent a puzzle: a short deterministic function `f` in a ```python block, {count} lists of "
+    "arguments for it, one per line, in an ```input block. Someone must write f from examples.",
 }
-_RULES = " f must be deterministic and use no files, clock or random numbers."
-_REFERENCE = " It must differ from this:\n"
+_REFERENCE = " It must differ from:\n"
 _ASK = {
     TaskKind.DEDUCTION: "What does f({arguments}) return?\n{program}\nAnswer with a Python literal in an ```output "
     "block.",
@@ -36,7 +35,7 @@ def make_block(label: str, text: str) -> str:
 
 def ask_for_proposal(kind: TaskKind, references: Sequence[str], *, num_cases: int) -> str:
     """Return what a teacher is asked; `references` are programs to differ from."""
-    text = _PROPOSE[kind].format(count=num_cases) + _RULES
+    text = _PROPOSE[kind].format(count=num_cases)
     if references:
         text += _REFERENCE + "\n".join(make_block("python", program) for program in references)
     return text
