@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -254,7 +255,7 @@ def load_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> Trainer
         values: Any = OmegaConf.to_container(merged, resolve=True)
     except FileNotFoundError as error:
         raise ConfigError(f"config file {error.filename} not found") from error
-    except (OmegaConfBaseException, ValueError) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"cannot read the config: {error}") from error
     return check_config(values)
 

@@ -72,10 +72,13 @@ def truncate(low: LowRank, rank: int) -> tuple[LowRank, float]:
     u, s, v_t = torch.linalg.svd(r_b @ r_a.T)
     kept = min(rank, len(s))
     root = s[:kept].sqrt()
+    left_OR, right_IR = q_b @ u[:, :kept], q_a @ v_t[:kept].T
+    # An SVD leaves the sign of each component open; fix it, so that equal updates have equal factors.
+    signs = torch.sign(left_OR.gather(0, left_OR.abs().argmax(0, keepdim=True)))[0]
     b_OR = torch.zeros(low.b_OR.shape[0], rank, dtype=torch.float64)
     a_RI = torch.zeros(rank, low.a_RI.shape[1], dtype=torch.float64)
-    b_OR[:, :kept] = q_b @ (u[:, :kept] * root)
-    a_RI[:kept] = (q_a @ (v_t[:kept].T * root)).T
+    b_OR[:, :kept] = left_OR * root * signs
+    a_RI[:kept] = (right_IR * root * signs).T
     total = float(torch.linalg.norm(s))
     error = float(torch.linalg.norm(s[kept:])) / total if total > 0 else 0.0
     return LowRank(a_RI, b_OR), error

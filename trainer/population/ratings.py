@@ -48,7 +48,7 @@ def rate(
     s = environment.create_rating(student.mu, student.sigma)
     for winner in games:
         if winner is Winner.STUDENT:
-            s, t = environment.rate_1vs1(s, t)
+            s, t = trueskill.rate_1vs1(s, t, env=environment)
         else:
-            t, s = environment.rate_1vs1(t, s, drawn=winner is Winner.DRAW)
+            t, s = trueskill.rate_1vs1(t, s, drawn=winner is Winner.DRAW, env=environment)
     return Rating(float(t.mu), float(t.sigma)), Rating(float(s.mu), float(s.sigma))

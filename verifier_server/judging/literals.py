@@ -62,6 +62,8 @@ def parse_arguments(text: str) -> Arguments:
     names = [keyword.arg for keyword in call.keywords]
     if None in names:
         raise MalformedLiteralError("** is not allowed in arguments")
+    if len(set(names)) != len(names):
+        raise MalformedLiteralError("an argument is named twice")
     pairs = [(codec.encode_str(str(k.arg)), _encode(k.value)) for k in call.keywords]
     positional = codec.encode_sequence(b"U", [_encode(node) for node in call.args])
     return Arguments(positional=positional, keywords=codec.encode_dict(pairs))

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import socket
 import struct
 import subprocess
@@ -22,6 +23,7 @@ from verifier_server.sandbox.outcome import Observation, classify
 from verifier_server.sandbox.streams import Capture, FrameReader
 
 _START_TIMEOUT_S = 20.0
+_REAP_TIMEOUT_S = 0.5
 _FRAME_SLACK = 1 << 16
 _ANALYSIS_BYTES = 1 << 18
 _MAX_BURNED_PIDS = 7
@@ -41,7 +43,7 @@ class Jail:
         self._control_closed = False
         self._overflowed = False
         self._captures = tuple(Capture(fd, run.limits.output_bytes, self._note_overflow) for fd in fds.outputs)
-        self._frames = FrameReader(fds.case)
+        self._frames = FrameReader(fds.case, self._note_overflow)
         self._loop.add_reader(fds.control, self._read_control)
         self._loop.add_reader(fds.case, self._frames.read_available)
         for fd, capture in zip(fds.outputs, self._captures, strict=True):
@@ -115,11 +117,12 @@ class Jail:
         return self._conclude(run, status, stopped_by, before, after, wall_s)
 
     def kill(self) -> None:
-        """Kill everything in the jail now."""
+        """Kill everything in the jail now; nsjail itself then reaps it and ends (see `bury`)."""
         self._control_closed = True
-        self.cgroup.kill()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        jailed = self.cgroup.list_processes() - {self._process.pid}
+        for pid in jailed or {self._process.pid}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     async def close(self) -> None:
         """Kill, reap and remove everything. The kill is immediate; a second cancellation does not stop the rest.
@@ -135,8 +138,16 @@ class Jail:
         await asyncio.shield(self._loop.run_in_executor(None, self.bury))
 
     def bury(self) -> None:
-        """Wait for the end of a killed jail and remove its cgroups. Blocks."""
-        self._process.wait()
+        """Wait for the end of a killed jail and remove its cgroups. Blocks.
+
+        nsjail is killed only if it does not end by itself: then the host's init would have to reap the jail.
+        """
+        try:
+            self._process.wait(timeout=_REAP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.cgroup.kill()
+            self._process.kill()
+            self._process.wait()
         self.cgroup.remove()
 
     async def _feed(self, run: Run, case: CaseInput) -> None:

@@ -152,7 +152,8 @@ class NsjailEngine:
             "group": f"{_INSIDE_ID}:{outside}:1",
             # Drawn alike for every run, so that no program can tell which run it is in.
             "hostname": f"jail-{secrets.token_hex(4)}",
-            "rlimit_as": str(max(1024, 4 * limits.memory_bytes // mib)),
+            # A backstop only: every thread reserves 64 MiB of addresses for its heap.
+            "rlimit_as": str(max(4096, 4 * limits.memory_bytes // mib)),
             "rlimit_cpu": str(int(limits.cpu_time_s) + 10),
             "rlimit_fsize": str(max(1, limits.tmp_bytes // mib)),
         }

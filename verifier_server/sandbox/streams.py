@@ -48,18 +48,24 @@ class Capture:
 
 
 class FrameReader:
-    """Splits bytes from the frame socket into frames; anything else marks it broken and is dropped."""
+    """Splits bytes from the frame socket into frames; anything else marks it broken and is dropped.
 
-    def __init__(self, sock: socket.socket) -> None:
+    A flood of bytes calls `on_flood`, so that a program cannot keep the service busy with reading.
+    """
+
+    def __init__(self, sock: socket.socket, on_flood: Callable[[], None]) -> None:
         self._sock = sock
+        self._on_flood = on_flood
         self.reset(0)
 
     def reset(self, max_payload: int) -> None:
         """Forget everything; accept payloads of up to `max_payload` bytes from now on."""
         self._buffer = bytearray()
         self._max_payload = max_payload
+        self._budget = 2 * max_payload + _MAX_HOOK_EVENTS * _MAX_HOOK_BYTES
         self.frames: list[tuple[bytes, bytes]] = []
         self.hook_events: list[tuple[str, str]] = []
+        self._hook_frames = 0
         self.broken = False
 
     def read_available(self) -> None:
@@ -79,6 +85,10 @@ class FrameReader:
             data = self._sock.recv(_CHUNK)
         except (BlockingIOError, InterruptedError, ConnectionError):
             return False
+        self._budget -= len(data)
+        if self._budget < 0:
+            self.broken = True
+            self._on_flood()
         if not self.broken:
             self._buffer += data
             self._split()
@@ -101,7 +111,9 @@ class FrameReader:
     def _accept(self, kind: bytes, payload: bytes) -> None:
         if kind != b"H":
             self.frames.append((kind, payload))
-        elif len(self.hook_events) < _MAX_HOOK_EVENTS and len(payload) <= _MAX_HOOK_BYTES:
-            with contextlib.suppress(ValueError, RecursionError):
+            return
+        self._hook_frames += 1
+        if self._hook_frames <= _MAX_HOOK_EVENTS and len(payload) <= _MAX_HOOK_BYTES:
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
                 event, detail = json.loads(payload)
                 self.hook_events.append((str(event)[:100], str(detail)[:200]))

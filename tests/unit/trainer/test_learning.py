@@ -73,14 +73,14 @@ def test_the_clipped_loss_by_hand() -> None:
     # ratio 1.5, A -1: min(-1.5, -1.28) = -1.5.          ratio 0.5, A -1: min(-0.5, -0.8) = -0.8, clipped.
     up, down = math.log(1.5), math.log(0.5)
     found = loss_of([up, down, up, down], [0.0] * 4, [0.0] * 4, [1.0, 1.0, -1.0, -1.0])
-    assert float(found.loss_sum) == pytest.approx(-(1.28 + 0.5 - 1.5 - 0.8))
+    assert found.loss_sum.item() == pytest.approx(-(1.28 + 0.5 - 1.5 - 0.8))
     assert found.clipped_sum == 2
 
 
 def test_importance_weights_are_truncated_and_measured() -> None:
     # old - sampler = log 3, log 0.5: weights min(3, 2) = 2 and 0.5; ratio 1, A 1: loss = -(2 + 0.5).
     found = loss_of([0.0, 0.0], [0.0, 0.0], [-math.log(3), math.log(2)], [1.0, 1.0])
-    assert float(found.loss_sum) == pytest.approx(-2.5)
+    assert found.loss_sum.item() == pytest.approx(-2.5)
     assert (found.weight_max, found.weight_sum) == pytest.approx((2.0, 2.5))
     assert found.difference_max == pytest.approx(math.log(3))
 
@@ -140,7 +140,7 @@ def test_micro_batches_hold_every_sequence_once_within_the_budget() -> None:
 def make_samples(rewards: list[float]) -> list[Sample]:
     return [
         Sample(
-            member="a", version=0, role=Role.STUDENT, kind=TaskKind.DEDUCTION, group="g", prompt_ids=(1, 2, 3 + i),
+            member="t00", version=0, role=Role.STUDENT, kind=TaskKind.DEDUCTION, group="g", prompt_ids=(1, 2, 3 + i),
             completion_ids=tuple(range(4, 4 + i + 2)), logprobs=(-4.5,) * (i + 2), finish_reason="stop", text="", reward=r,
         )
         for i, r in enumerate(rewards)
@@ -149,28 +149,28 @@ def make_samples(rewards: list[float]) -> list[Sample]:
 
 def test_an_update_touches_its_own_adapter_and_nothing_else(tiny) -> None:
     learner = make_learner(tiny)
-    for uid in ("a", "b"):
+    for uid in ("t00", "t01"):
         learner.add(uid, seed=1)
     base = hash_weights({n: p for n, p in learner._base.named_parameters() if "lora" not in n})
-    before = {uid: hash_weights(learner.get_weights(uid)) for uid in "ab"}
-    learner.update("a", make_samples([1.0, -1.0]), torch.tensor([1.0, -1.0]), temperature=1.0)
-    assert hash_weights(learner.get_weights("a")) != before["a"]
-    assert hash_weights(learner.get_weights("b")) == before["b"]
+    before = {uid: hash_weights(learner.get_weights(uid)) for uid in ("t00", "t01")}
+    learner.update("t00", make_samples([1.0, -1.0]), torch.tensor([1.0, -1.0]), temperature=1.0)
+    assert hash_weights(learner.get_weights("t00")) != before["t00"]
+    assert hash_weights(learner.get_weights("t01")) == before["t01"]
     assert base == hash_weights({n: p for n, p in learner._base.named_parameters() if "lora" not in n})
 
 
 def test_an_update_raises_what_was_rewarded(tiny) -> None:
     learner = make_learner(tiny, learning_rate=1e-2)
-    learner.add("a", seed=1)
+    learner.add("t00", seed=1)
     samples = make_samples([1.0, -1.0])
     sequences = [TokenSequence(s.prompt_ids, s.completion_ids) for s in samples]
 
     def totals() -> list[float]:
-        return [float(p.sum()) for p in learner.compute_logprobs("a", sequences, temperature=1.0)]
+        return [float(p.sum()) for p in learner.compute_logprobs("t00", sequences, temperature=1.0)]
 
     before = totals()
     for _ in range(3):
-        learner.update("a", samples, torch.tensor([1.0, -1.0]), temperature=1.0)
+        learner.update("t00", samples, torch.tensor([1.0, -1.0]), temperature=1.0)
     after = totals()
     assert after[0] > before[0]
     assert after[1] < before[1]
@@ -180,47 +180,47 @@ def test_micro_batches_do_not_change_the_update(tiny) -> None:
     weights = []
     for tokens in (64, 2048):
         learner = make_learner(tiny, micro_batch_tokens=tokens)
-        learner.add("a", seed=1)
+        learner.add("t00", seed=1)
         many = make_samples([1.0, -1.0, 0.5, -0.5] * 5)
-        learner.update("a", many, torch.tensor([s.reward for s in many]), temperature=1.0)
-        weights.append(learner.get_weights("a"))
+        learner.update("t00", many, torch.tensor([s.reward for s in many]), temperature=1.0)
+        weights.append(learner.get_weights("t00"))
     assert all(torch.allclose(weights[0][n], weights[1][n], atol=1e-4) for n in weights[0])
 
 
 def test_samples_without_advantage_still_count_in_the_mean(tiny) -> None:
     """Two samples of 2 and 3 tokens, the second with advantage 0: the loss is divided by 5 tokens, not by 2."""
     learner = make_learner(tiny)
-    learner.add("a", seed=1)
+    learner.add("t00", seed=1)
     samples = make_samples([1.0, 0.0])
     sequence = TokenSequence(samples[0].prompt_ids, samples[0].completion_ids)
-    ours = learner.compute_logprobs("a", [sequence], temperature=1.0)[0]
+    ours = learner.compute_logprobs("t00", [sequence], temperature=1.0)[0]
     weights = (ours + 4.5).exp().clamp_max(2.0)
-    found = learner.update("a", samples, torch.tensor([1.0, 0.0]), temperature=1.0)
+    found = learner.update("t00", samples, torch.tensor([1.0, 0.0]), temperature=1.0)
     assert found["loss"] == pytest.approx(-float(weights.sum()) / 5, rel=1e-4)
 
 
 def test_a_batch_of_zero_advantages_is_skipped(tiny) -> None:
     learner = make_learner(tiny)
-    learner.add("a", seed=1)
-    before = hash_weights(learner.get_weights("a"))
-    assert learner.update("a", make_samples([1.0, 1.0]), torch.zeros(2), temperature=1.0) == {"skipped": 1.0}
-    assert hash_weights(learner.get_weights("a")) == before
+    learner.add("t00", seed=1)
+    before = hash_weights(learner.get_weights("t00"))
+    assert learner.update("t00", make_samples([1.0, 1.0]), torch.zeros(2), temperature=1.0) == {"skipped": 1.0}
+    assert hash_weights(learner.get_weights("t00")) == before
 
 
 def test_a_fresh_adapter_is_the_base_model(tiny) -> None:
     learner = make_learner(tiny)
-    learner.add("a", seed=1)
-    ours = learner.compute_logprobs("a", SEQUENCES, temperature=1.0)
+    learner.add("t00", seed=1)
+    ours = learner.compute_logprobs("t00", SEQUENCES, temperature=1.0)
     plain = compute_logprobs(tiny, SEQUENCES, temperature=1.0).split([3, 5, 1])
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(ours, plain, strict=True))
 
 
 def test_an_adapter_of_another_rank_is_refused_by_name(tiny) -> None:
     learner = make_learner(tiny)
-    learner.add("a", seed=1)
-    wrong = {name: torch.zeros(2, 2) for name in learner.get_weights("a")}
+    learner.add("t00", seed=1)
+    wrong = {name: torch.zeros(2, 2) for name in learner.get_weights("t00")}
     with pytest.raises(ValueError, match=r"lora\.rank"):
-        learner.set_weights("a", wrong)
+        learner.set_weights("t00", wrong)
 
 
 def test_saved_adapters_load_in_stock_peft(tiny, tmp_path) -> None:
@@ -229,13 +229,13 @@ def test_saved_adapters_load_in_stock_peft(tiny, tmp_path) -> None:
     from peft import PeftModel
 
     learner = make_learner(tiny, learning_rate=1e-2)
-    learner.add("a", seed=1)
-    learner.update("a", make_samples([1.0, -1.0]), torch.tensor([1.0, -1.0]), temperature=1.0)
-    content = learner.save_adapter("a", tmp_path / "adapter")
-    assert content == hash_weights(learner.get_weights("a"))
+    learner.add("t00", seed=1)
+    learner.update("t00", make_samples([1.0, -1.0]), torch.tensor([1.0, -1.0]), temperature=1.0)
+    content = learner.save_adapter("t00", tmp_path / "adapter")
+    assert content == hash_weights(learner.get_weights("t00"))
     stock = PeftModel.from_pretrained(copy.deepcopy(tiny), str(tmp_path / "adapter")).eval()
     theirs = compute_logprobs(stock.base_model.model, SEQUENCES, temperature=1.0).split([3, 5, 1])
-    ours = learner.compute_logprobs("a", SEQUENCES, temperature=1.0)
+    ours = learner.compute_logprobs("t00", SEQUENCES, temperature=1.0)
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -243,12 +243,12 @@ def test_optimizer_state_survives_save_and_load(tiny) -> None:
     """Two updates in a row equal one update, a move of all state to another learner, and one update."""
     samples, advantages = make_samples([1.0, -1.0]), torch.tensor([1.0, -1.0])
     straight, moved = make_learner(tiny, learning_rate=1e-2), make_learner(tiny, learning_rate=1e-2)
-    straight.add("a", seed=1)
-    straight.update("a", samples, advantages, temperature=1.0)
-    weights, moments = straight.get_weights("a"), straight.get_optimizer_tensors("a")
-    straight.update("a", samples, advantages, temperature=1.0)
-    moved.add("a", seed=2)
-    moved.set_weights("a", weights)
-    moved.set_optimizer_tensors("a", moments)
-    moved.update("a", samples, advantages, temperature=1.0)
-    assert hash_weights(moved.get_weights("a")) == hash_weights(straight.get_weights("a"))
+    straight.add("t00", seed=1)
+    straight.update("t00", samples, advantages, temperature=1.0)
+    weights, moments = straight.get_weights("t00"), straight.get_optimizer_tensors("t00")
+    straight.update("t00", samples, advantages, temperature=1.0)
+    moved.add("t00", seed=2)
+    moved.set_weights("t00", weights)
+    moved.set_optimizer_tensors("t00", moments)
+    moved.update("t00", samples, advantages, temperature=1.0)
+    assert hash_weights(moved.get_weights("t00")) == hash_weights(straight.get_weights("t00"))
