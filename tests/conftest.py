@@ -77,8 +77,18 @@ def call(engine: EngineThread) -> Callable[..., CaseRun]:
     return run
 
 
-def make_run(program: str | bytes, arguments: str = "", *, mode: Mode = Mode.CALL, stdin: bytes = b"",
-             cases: int = 1, hash_seed: int = 0, clock_shift_s: int = 0, entry_point: str = "f", **limits: object) -> Run:
+def make_run(
+    program: str | bytes,
+    arguments: str = "",
+    *,
+    mode: Mode = Mode.CALL,
+    stdin: bytes = b"",
+    cases: int = 1,
+    hash_seed: int = 0,
+    clock_shift_s: int = 0,
+    entry_point: str = "f",
+    **limits: object,
+) -> Run:
     parsed = literals.parse_arguments(arguments)
     case = CaseInput(positional=parsed.positional, keywords=parsed.keywords, stdin=stdin)
     defaults = {"cpu_time_s": 2.0, "wall_time_s": 4.0, "memory_bytes": 128 * MIB, "processes": 16, "tmp_bytes": 8 * MIB}
@@ -108,9 +118,20 @@ class ServerProcess:
         begin = time.monotonic()
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "verifier_server", "serve", "--address", self.address,
-                 "--state-dir", str(self.state_dir), *self.arguments],
-                stdout=file, stderr=file, cwd=ROOT,
+                [
+                    sys.executable,
+                    "-m",
+                    "verifier_server",
+                    "serve",
+                    "--address",
+                    self.address,
+                    "--state-dir",
+                    str(self.state_dir),
+                    *self.arguments,
+                ],
+                stdout=file,
+                stderr=file,
+                cwd=ROOT,
             )
         while b"server_ready" not in log.read_bytes():
             if self.process.poll() is not None or time.monotonic() - begin > 30:

@@ -39,7 +39,7 @@ class LoraConfig(Section):
     """Shape of every adapter; all members share it."""
 
     rank: int = Field(default=8, ge=1, le=512)
-    alpha: float = Field(default=16.0, gt=0)
+    alpha: int = Field(default=16, ge=1)
     target_modules: tuple[str, ...] = ALL_LINEAR
 
     @model_validator(mode="after")

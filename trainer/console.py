@@ -9,7 +9,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-_PHASE_GROUPS = {"gen": ("propose", "solve"), "verify": ("validate", "judge"), "learn": ("learn",), "publish": ("publish",)}
+_PHASE_GROUPS = {
+    "gen": ("propose", "solve"),
+    "verify": ("validate", "judge"),
+    "learn": ("learn",),
+    "publish": ("publish",),
+}
 
 
 class Screen:
@@ -38,6 +43,10 @@ class Screen:
         """Move the bar and say what goes on; silent on a pipe."""
         self._progress.update(self._task, description=what, completed=done, total=total)
 
+    def step_phase(self, done: int, total: int, name: str) -> None:
+        """Say which phase of which step goes on."""
+        self.phase(f"step {done + 1}: {name}", done, total)
+
     def progress(self, what: str, done: int, total: int) -> None:
         """Move the bar; on a pipe, print every quarter of the way."""
         self.phase(what, done, total)
@@ -52,7 +61,10 @@ def escape_controls(text: str) -> str:
 
 def describe_step(metrics: Mapping[str, Any]) -> str:
     """Return the one line that a step prints."""
-    value = lambda name: float(metrics.get(name, math.nan))  # noqa: E731
+
+    def value(name: str) -> float:
+        return float(metrics.get(name, math.nan))
+
     return (
         f"step {metrics['step']} | valid {value('teacher/valid'):.0%} | solve rate {value('problems/solve_rate'):.2f}"
         f" | reward T {value('teacher/reward_mean'):+.2f} S {value('student/reward_mean'):+.2f}"
@@ -69,9 +81,7 @@ def print_summary(metrics: Sequence[Mapping[str, Any]], lineage: Sequence[Mappin
         seconds = [
             f"{sum(row.get(f'time/{phase}_s', 0.0) for phase in phases):.0f}" for phases in _PHASE_GROUPS.values()
         ]
-        ratings = " ".join(
-            f"{name.split('/')[1]} {value:.1f}" for name, value in row.items() if name.endswith("/mu")
-        )
+        ratings = " ".join(f"{name.split('/')[1]} {value:.1f}" for name, value in row.items() if name.endswith("/mu"))
         table.add_row(
             str(row["step"]),
             f"{row.get('teacher/valid', 0):.0%}",

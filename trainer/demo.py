@@ -1,4 +1,4 @@
-"""`make demo`: a verifier on a Unix socket, a small real training run against it, a summary. Nothing is left running."""
+"""`make demo`: a verifier on a Unix socket, a small real run against it, a summary. Nothing is left running."""
 
 import argparse
 import os

@@ -108,7 +108,7 @@ class Rating:
     sigma: float
 
     def lower_bound(self, z: float) -> float:
-        """mu - z sigma."""
+        """Mu - z sigma."""
         return self.mu - z * self.sigma
 
 

@@ -42,7 +42,7 @@ def make_child(
     try:
         if len(updates) == 1:
             noise = torch.Generator().manual_seed(generator.randrange(2**31))
-            name = config.mutation
+            name: str = config.mutation
             child = operators.MUTATIONS[name](updates[0], strength=config.mutation_scale, generator=noise)
         else:
             name = config.crossover

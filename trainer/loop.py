@@ -93,9 +93,7 @@ class Loop:
 
     def _match(self, step: Step) -> None:
         teachers, students = self._state.of_role(Role.TEACHER), self._state.of_role(Role.STUDENT)
-        step.matches = draw_matches(
-            teachers, students, beta=self._config.rating.beta, generator=self._state.generator
-        )
+        step.matches = draw_matches(teachers, students, beta=self._config.rating.beta, generator=self._state.generator)
 
     def _propose(self, step: Step) -> None:
         step.proposals = proposing.sample_proposals(
@@ -115,9 +113,7 @@ class Loop:
         )
 
     def _solve(self, step: Step) -> None:
-        assigned = solving.assign_problems(
-            step.matches, step.fresh, self._buffer, self._config, self._state.generator
-        )
+        assigned = solving.assign_problems(step.matches, step.fresh, self._buffer, self._config, self._state.generator)
         speakers = [(self._speaker(self._member(uid)), problems) for uid, problems in assigned.items()]
         step.attempts = solving.sample_attempts(
             speakers, self._parts.engine, self._parts.chat, self._config, step=step.number

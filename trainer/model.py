@@ -26,7 +26,7 @@ def resolve_model(name: str) -> str:
     """
     if name == EMBEDDED:
         return str(_convert_embedded())
-    if os.path.sep in name and Path(name).exists() or name.startswith((".", "/", "~")):
+    if (os.path.sep in name and Path(name).exists()) or name.startswith((".", "/", "~")):
         folder = Path(name).expanduser()
         if not folder.is_dir():
             raise ModelError(f"model.name = {name!r} is not a folder")
@@ -57,7 +57,7 @@ def load_base(path: str, dtype: str) -> Any:
     # On a CPU the backward pass of the fused kernel is slower than plain matrix products at these lengths.
     attention = "sdpa" if torch.cuda.is_available() else "eager"
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, dtype), attn_implementation=attention, trust_remote_code=False
         )
     except OSError as error:

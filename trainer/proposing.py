@@ -92,9 +92,7 @@ def validate_proposals(
     asked = [(proposal, Asker(sample.member, str(sample.role), step)) for sample, proposal in parsed]
     problems: list[Problem] = []
     seen: set[tuple[TaskKind, str]] = set()
-    for number, ((sample, proposal), result) in enumerate(
-        zip(parsed, verification.validate(asked), strict=True)
-    ):
+    for number, ((sample, proposal), result) in enumerate(zip(parsed, verification.validate(asked), strict=True)):
         if result is None:
             continue
         key = (proposal.kind, result.ast_hash)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,7 @@ def _train(config: TrainerConfig, store: "RunStore", screen: "Screen", *, resume
             screen.notice(f"resumed after step {parts.state.step}; going on with step {parts.state.step + 1}")
         while parts.state.step < config.run.steps and not stop.requested:
             done, total = parts.state.step, config.run.steps
-            step = loop.run_step(lambda phase: screen.phase(f"step {done + 1}: {phase}", done, total))
+            step = loop.run_step(partial(screen.step_phase, done, total))
             screen.notice(describe_step({"step": step.number, **step.metrics}))
     finally:
         parts.metrics.close()

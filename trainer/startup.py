@@ -202,7 +202,9 @@ def measure_warmup(parts: Parts) -> None:
         # A copy of a known program is valid at the verifier, so it counts here.
         shares[speaker.uid] = sum(grade in (Grade.VALID, Grade.DUPLICATE) for grade in own) / len(own)
     before, after = shares["base"], shares[teacher.uid]
-    parts.store.append("events", [{"step": 0, "event": "warmup_measured", "valid_before": before, "valid_after": after}])
+    parts.store.append(
+        "events", [{"step": 0, "event": "warmup_measured", "valid_before": before, "valid_after": after}]
+    )
     parts.notice(f"valid proposals: {before:.0%} before the warm-up, {after:.0%} after")
 
 

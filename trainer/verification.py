@@ -60,9 +60,7 @@ class Verification:
     Raises VerifierUnavailableError out of every method if the verifier stays away longer than the patience.
     """
 
-    def __init__(
-        self, config: VerifierConfig, *, run: str, on_trouble: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: VerifierConfig, *, run: str, on_trouble: Callable[[str], None]) -> None:
         self._config = config
         self._run = run
         self._on_trouble = on_trouble
@@ -141,7 +139,7 @@ class Verification:
 
     def _note_retry(self, attempt: int, wait_s: float, reason: str) -> None:
         self.retries += 1
-        if "RESOURCE_EXHAUSTED" not in reason and attempt in (1, 3) or attempt % 10 == 0:
+        if ("RESOURCE_EXHAUSTED" not in reason and attempt in (1, 3)) or attempt % 10 == 0:
             self._on_trouble(
                 f"waiting for the verifier at {self._config.address} (attempt {attempt}, next in {wait_s:.1f} s): "
                 f"{reason}. Start one with: make serve-verifier"

@@ -32,9 +32,7 @@ def make_examples(
         else:
             others = [program for program in programs if program != problem.program]
             references = generator.sample(others, min(config.tasks.reference_programs, len(others)))
-            question = prompts.ask_for_proposal(
-                problem.kind, references, num_cases=config.tasks.induction_cases
-            )
+            question = prompts.ask_for_proposal(problem.kind, references, num_cases=config.tasks.induction_cases)
             answer = prompts.write_proposal(
                 Proposal(kind=problem.kind, program=problem.program, arguments=problem.arguments)
             )
@@ -82,5 +80,3 @@ def warm_up(
         child = mutate_gaussian(taught, strength=settings.perturbation, generator=noise)
         learner.set_weights(member.uid, write_update(child.update))
     learner.drop(uid)
-
-

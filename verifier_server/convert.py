@@ -140,12 +140,12 @@ def _check_count(field: str, count: int, maximum: int) -> None:
 
 def write_outcome(outcome: Outcome) -> pb.Outcome:
     """Return the enum value of the same name."""
-    return pb.Outcome.Value(f"OUTCOME_{outcome.name}")
+    return pb.Outcome.Value(f"OUTCOME_{outcome.name}")  # type: ignore[return-value]
 
 
 def write_evidence(evidence: Evidence | None) -> pb.Evidence:
     """Return the enum value of the same name."""
-    return pb.Evidence.Value(f"EVIDENCE_{evidence.name if evidence else 'UNSPECIFIED'}")
+    return pb.Evidence.Value(f"EVIDENCE_{evidence.name if evidence else 'UNSPECIFIED'}")  # type: ignore[return-value]
 
 
 def write_run(run: CaseRun) -> pb.RunResult:
@@ -174,7 +174,7 @@ def write_task_report(report: TaskReport, provenance: pb.Provenance) -> pb.Valid
     response = pb.ValidateTaskResponse(
         provenance=provenance,
         valid=not report.reasons,
-        reasons=[pb.Reason.Value(f"REASON_{reason.name}") for reason in report.reasons],
+        reasons=[f"REASON_{reason.name}" for reason in report.reasons],
         results=[write_run(run) for run in report.results],
         findings=[pb.Finding(code=code, detail=detail) for code, detail in report.findings],
         detail=report.detail,
@@ -191,12 +191,11 @@ def write_answer_report(report: AnswerReport, provenance: pb.Provenance) -> pb.J
     """Return a JudgeAnswer response."""
     return pb.JudgeAnswerResponse(
         provenance=provenance,
-        verdict=pb.Verdict.Value(f"VERDICT_{report.verdict.name}"),
+        verdict=f"VERDICT_{report.verdict.name}",
         outcome=write_outcome(report.outcome),
         evidence=write_evidence(report.evidence),
         cases=[
-            pb.CaseResult(verdict=pb.Verdict.Value(f"VERDICT_{verdict.name}"), result=write_run(run))
-            for verdict, run in report.cases
+            pb.CaseResult(verdict=f"VERDICT_{verdict.name}", result=write_run(run)) for verdict, run in report.cases
         ],
         detail=report.detail,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import structlog
+from grpc_health.v1 import _async as async_health
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from populora.verifier.v1 import verifier_pb2 as pb
@@ -88,10 +89,12 @@ def _check_address(address: str) -> None:
             ) from error
 
 
-async def _listen(config: ServerConfig, service: VerifierService) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
+async def _listen(
+    config: ServerConfig, service: VerifierService
+) -> tuple[grpc.aio.Server, async_health.HealthServicer]:
     server = grpc.aio.server(options=_OPTIONS)
     pb_grpc.add_VerifierServicer_to_server(service, server)
-    checker = health.aio.HealthServicer()
+    checker = async_health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checker, server)
     for name in ("", _SERVICE_NAME):
         await checker.set(name, _NOT_SERVING)
@@ -105,7 +108,7 @@ async def _listen(config: ServerConfig, service: VerifierService) -> tuple[grpc.
 
 
 async def _become_ready(
-    config: ServerConfig, engine: NsjailEngine, state: ServiceState, checker: health.aio.HealthServicer
+    config: ServerConfig, engine: NsjailEngine, state: ServiceState, checker: async_health.HealthServicer
 ) -> None:
     start = time.monotonic()
     found = await doctor.examine(engine, config.slots)
@@ -133,7 +136,7 @@ async def _become_ready(
 
 
 async def _drain(
-    config: ServerConfig, server: grpc.aio.Server, checker: health.aio.HealthServicer, state: ServiceState
+    config: ServerConfig, server: grpc.aio.Server, checker: async_health.HealthServicer, state: ServiceState
 ) -> None:
     """Refuse new requests, give running ones `drain_s`, then end."""
     state.ready = False

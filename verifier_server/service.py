@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -80,19 +81,20 @@ class VerifierService(pb_grpc.VerifierServicer):
 
     async def ValidateTask(self, request: pb.ValidateTaskRequest, context: Any) -> pb.ValidateTaskResponse:
         """See the proto."""
-        return await self._unary(request, context)
+        response: pb.ValidateTaskResponse = await self._unary(request, context)
+        return response
 
     async def JudgeAnswer(self, request: pb.JudgeAnswerRequest, context: Any) -> pb.JudgeAnswerResponse:
         """See the proto."""
-        return await self._unary(request, context)
+        response: pb.JudgeAnswerResponse = await self._unary(request, context)
+        return response
 
     async def Execute(self, request: pb.ExecuteRequest, context: Any) -> pb.ExecuteResponse:
         """See the proto."""
-        return await self._unary(request, context)
+        response: pb.ExecuteResponse = await self._unary(request, context)
+        return response
 
-    async def Stream(
-        self, requests: AsyncIterator[pb.StreamRequest], context: Any
-    ) -> AsyncIterator[pb.StreamResponse]:
+    async def Stream(self, requests: AsyncIterator[pb.StreamRequest], context: Any) -> AsyncIterator[pb.StreamResponse]:
         """See the proto."""
         replies: asyncio.Queue[pb.StreamResponse | None] = asyncio.Queue(maxsize=64)
         items: dict[str, asyncio.Task[None]] = {}
@@ -210,9 +212,7 @@ class VerifierService(pb_grpc.VerifierServicer):
 
             def write(provenance: pb.Provenance) -> pb.ExecuteResponse:
                 result = convert.write_run(run)
-                return pb.ExecuteResponse(
-                    provenance=provenance, result=result, stdout=run.stdout, stderr=run.stderr
-                )
+                return pb.ExecuteResponse(provenance=provenance, result=result, stdout=run.stdout, stderr=run.stderr)
 
             return _Reply(str(run.outcome), program, (run,), "", write)
 
@@ -238,13 +238,11 @@ class VerifierService(pb_grpc.VerifierServicer):
                 continue
             task = asyncio.create_task(self._answer_item(request, replies))
             items[request.id] = task
-            task.add_done_callback(lambda _, key=request.id: items.pop(key, None))
+            task.add_done_callback(partial(_forget, items, request.id))
         await asyncio.gather(*items.values(), return_exceptions=True)
         await replies.put(None)
 
-    async def _answer_item(
-        self, request: pb.StreamRequest, replies: "asyncio.Queue[pb.StreamResponse | None]"
-    ) -> None:
+    async def _answer_item(self, request: pb.StreamRequest, replies: "asyncio.Queue[pb.StreamResponse | None]") -> None:
         kind = str(request.WhichOneof("item"))
         try:
             async with asyncio.timeout(request.timeout_s or None):
@@ -265,6 +263,11 @@ class VerifierService(pb_grpc.VerifierServicer):
             status = status_pb2.Status(code=code_pb2.INTERNAL, message="defect of the verifier, see its log")
             reply = pb.StreamResponse(id=request.id, status=status)
         await replies.put(reply)
+
+
+def _forget(items: dict[str, Any], key: str, task: object) -> None:
+    if items.get(key) is task:
+        del items[key]
 
 
 def _find_item_problem(request: pb.StreamRequest, items: dict[str, Any]) -> InvalidRequestError | QueueFullError | None:

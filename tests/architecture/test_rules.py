@@ -9,9 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-SOURCES = sorted(
-    path for folder in ("verifier_server", "trainer") for path in (ROOT / folder).rglob("*.py")
-)
+SOURCES = sorted(path for folder in ("verifier_server", "trainer") for path in (ROOT / folder).rglob("*.py"))
 
 
 def test_import_rules_hold() -> None:

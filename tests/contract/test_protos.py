@@ -28,8 +28,10 @@ def test_every_message_and_field_of_the_contract_is_used_by_the_service() -> Non
     from verifier_server.domain import Evidence, Outcome, Reason, Verdict
 
     for enum, prefix, domain in (
-        (pb.Outcome, "OUTCOME_", Outcome), (pb.Evidence, "EVIDENCE_", Evidence),
-        (pb.Verdict, "VERDICT_", Verdict), (pb.Reason, "REASON_", Reason),
+        (pb.Outcome, "OUTCOME_", Outcome),
+        (pb.Evidence, "EVIDENCE_", Evidence),
+        (pb.Verdict, "VERDICT_", Verdict),
+        (pb.Reason, "REASON_", Reason),
     ):
-        names = {name.removeprefix(prefix).lower() for name in enum.keys()} - {"unspecified"}
+        names = {name.removeprefix(prefix).lower() for name in list(enum.keys())} - {"unspecified"}
         assert names == {str(member) for member in domain}

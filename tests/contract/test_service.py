@@ -94,7 +94,12 @@ def test_an_invalid_task_has_a_reason(client: VerifierClient, program: str, argu
 def test_findings_are_remarks_and_not_reasons(client: VerifierClient) -> None:
     response = client.validate_task("import sys\nimport random\ndef f(x, y):\n    return 1", ["1, 2", "3, 4"])
     assert response.valid
-    assert {f.code for f in response.findings} == {"introspects", "reads_entropy", "unused_parameter", "constant_output"}
+    assert {f.code for f in response.findings} == {
+        "introspects",
+        "reads_entropy",
+        "unused_parameter",
+        "constant_output",
+    }
 
 
 def test_programs_that_differ_only_in_names_have_one_hash(client: VerifierClient) -> None:
@@ -107,11 +112,19 @@ def test_programs_that_differ_only_in_names_have_one_hash(client: VerifierClient
 @pytest.mark.parametrize(
     ("expected", "answer", "verdict"),
     [
-        ("[1, 2]", "[1,2]", pb.VERDICT_CORRECT), ("[1, 2]", "(1, 2)", pb.VERDICT_WRONG), ("1", "True", pb.VERDICT_WRONG),
-        ("1", "1.0", pb.VERDICT_WRONG), ("0.3", "0.1 + 0.2", pb.VERDICT_MALFORMED), ("nan", "nan", pb.VERDICT_CORRECT),
-        ("{1, 2}", "{2, 1}", pb.VERDICT_CORRECT), ("4", "__import__('os').getpid()", pb.VERDICT_MALFORMED),
-        ("'a'", "a", pb.VERDICT_MALFORMED), ("(1, 2)", "1, 2", pb.VERDICT_CORRECT), ("'\\ud800'", "'\\ud800'", pb.VERDICT_CORRECT),
-        ("1000", "10**3", pb.VERDICT_MALFORMED), ("1", "", pb.VERDICT_MALFORMED),
+        ("[1, 2]", "[1,2]", pb.VERDICT_CORRECT),
+        ("[1, 2]", "(1, 2)", pb.VERDICT_WRONG),
+        ("1", "True", pb.VERDICT_WRONG),
+        ("1", "1.0", pb.VERDICT_WRONG),
+        ("0.3", "0.1 + 0.2", pb.VERDICT_MALFORMED),
+        ("nan", "nan", pb.VERDICT_CORRECT),
+        ("{1, 2}", "{2, 1}", pb.VERDICT_CORRECT),
+        ("4", "__import__('os').getpid()", pb.VERDICT_MALFORMED),
+        ("'a'", "a", pb.VERDICT_MALFORMED),
+        ("(1, 2)", "1, 2", pb.VERDICT_CORRECT),
+        ("'\\ud800'", "'\\ud800'", pb.VERDICT_CORRECT),
+        ("1000", "10**3", pb.VERDICT_MALFORMED),
+        ("1", "", pb.VERDICT_MALFORMED),
     ],
 )
 def test_deduction(client: VerifierClient, expected: str, answer: str, verdict: int) -> None:
@@ -123,9 +136,12 @@ def test_deduction(client: VerifierClient, expected: str, answer: str, verdict: 
 @pytest.mark.parametrize(
     ("answer", "verdict", "outcome"),
     [
-        ("7", pb.VERDICT_CORRECT, pb.OUTCOME_COMPLETED), ("x=2", pb.VERDICT_CORRECT, pb.OUTCOME_COMPLETED),
-        ("3", pb.VERDICT_WRONG, pb.OUTCOME_COMPLETED), ("'a'", pb.VERDICT_FAILED, pb.OUTCOME_EXCEPTION),
-        ("1, 2", pb.VERDICT_FAILED, pb.OUTCOME_EXCEPTION), ("0) or (2", pb.VERDICT_MALFORMED, pb.OUTCOME_NOT_RUN),
+        ("7", pb.VERDICT_CORRECT, pb.OUTCOME_COMPLETED),
+        ("x=2", pb.VERDICT_CORRECT, pb.OUTCOME_COMPLETED),
+        ("3", pb.VERDICT_WRONG, pb.OUTCOME_COMPLETED),
+        ("'a'", pb.VERDICT_FAILED, pb.OUTCOME_EXCEPTION),
+        ("1, 2", pb.VERDICT_FAILED, pb.OUTCOME_EXCEPTION),
+        ("0) or (2", pb.VERDICT_MALFORMED, pb.OUTCOME_NOT_RUN),
         ("globals().__setitem__('f', lambda x: 2)", pb.VERDICT_MALFORMED, pb.OUTCOME_NOT_RUN),
     ],
 )
@@ -142,7 +158,11 @@ def test_abduction(client: VerifierClient, answer: str, verdict: int, outcome: i
         ("def f(x): return 2 if x == 1 else 0", pb.VERDICT_WRONG, pb.OUTCOME_COMPLETED),
         ("def f(x) return", pb.VERDICT_FAILED, pb.OUTCOME_SYNTAX_ERROR),
         ("import os; os._exit(0)", pb.VERDICT_FAILED, pb.OUTCOME_NO_RESULT),
-        ("class A:\n  def __eq__(s, o): return True\ndef f(x): return A()", pb.VERDICT_FAILED, pb.OUTCOME_INVALID_RESULT),
+        (
+            "class A:\n  def __eq__(s, o): return True\ndef f(x): return A()",
+            pb.VERDICT_FAILED,
+            pb.OUTCOME_INVALID_RESULT,
+        ),
     ],
 )
 def test_induction(client: VerifierClient, program: str, verdict: int, outcome: int) -> None:
@@ -176,7 +196,10 @@ def test_server_info_tells_protections_and_limits(client: VerifierClient) -> Non
         (pb.ValidateTaskRequest(program=b"x", arguments=["1"], runs=33), "runs"),
         (pb.ValidateTaskRequest(program=b"x", arguments=["1"], entry_point="f()"), "entry_point"),
         (pb.ValidateTaskRequest(program=b"x", arguments=["1"], limits=pb.Limits(memory_bytes=1)), "memory_bytes"),
-        (pb.ValidateTaskRequest(program=b"x", arguments=["1"], context=pb.RequestContext(run="r" * 300)), "context.run"),
+        (
+            pb.ValidateTaskRequest(program=b"x", arguments=["1"], context=pb.RequestContext(run="r" * 300)),
+            "context.run",
+        ),
         (pb.JudgeAnswerRequest(), "question"),
         (pb.JudgeAnswerRequest(deduction=pb.Deduction(answer="1")), "expected"),
         (pb.JudgeAnswerRequest(deduction=pb.Deduction(expected=pb.Value(canonical=b"Q"), answer="1")), "expected"),
@@ -186,7 +209,11 @@ def test_server_info_tells_protections_and_limits(client: VerifierClient) -> Non
     ],
 )
 def test_a_wrong_request_is_refused_by_name(client: VerifierClient, request_: object, field: str) -> None:
-    method = {pb.ValidateTaskRequest: "ValidateTask", pb.JudgeAnswerRequest: "JudgeAnswer", pb.ExecuteRequest: "Execute"}
+    method = {
+        pb.ValidateTaskRequest: "ValidateTask",
+        pb.JudgeAnswerRequest: "JudgeAnswer",
+        pb.ExecuteRequest: "Execute",
+    }
     with pytest.raises(RequestRefusedError, match=field.replace("[", r"\[")):
         client.call(getattr(client._stub, method[type(request_)]), request_)
 
@@ -323,7 +350,9 @@ def test_sigterm_lets_a_running_request_finish(tmp_path: Path, state_dir: Path) 
     server = ServerProcess(f"unix:{tmp_path}/v.sock", state_dir)
     server.start()
     with grpc.insecure_channel(server.address) as channel:
-        call = pb_grpc.VerifierStub(channel).Execute.future(pb.ExecuteRequest(program=b"import time\ntime.sleep(1)\nprint(7)"))
+        call = pb_grpc.VerifierStub(channel).Execute.future(
+            pb.ExecuteRequest(program=b"import time\ntime.sleep(1)\nprint(7)")
+        )
         wait_until(lambda: len(find_jailed()) >= 2)
         server.process.send_signal(signal.SIGTERM)
         assert call.result(timeout=10).stdout == b"7\n"
@@ -335,12 +364,21 @@ def test_audit_records_say_who_asked_and_keep_the_program(client: VerifierClient
     import json
 
     program = "import socket\ndef f():\n    return socket.socket()  # audited"
-    context = pb.RequestContext(request_id="req-1", run="run-9", step=3, member="t01", role="teacher", task_type="deduction")
+    context = pb.RequestContext(
+        request_id="req-1", run="run-9", step=3, member="t01", role="teacher", task_type="deduction"
+    )
     client.validate_task(program, [""], context=context)
     records = [json.loads(line) for line in (state_dir / "audit/records.jsonl").read_text().splitlines()]
     record = next(r for r in records if r["request_id"] == "req-1")
     who = {key: record[key] for key in ("tenant", "run", "step", "member", "role", "task_type")}
-    assert who == {"tenant": "local", "run": "run-9", "step": 3, "member": "t01", "role": "teacher", "task_type": "deduction"}
+    assert who == {
+        "tenant": "local",
+        "run": "run-9",
+        "step": 3,
+        "member": "t01",
+        "role": "teacher",
+        "task_type": "deduction",
+    }
     assert record["runs"][0]["hook_events"][0][0] == "socket.__new__"
     name = hashlib.sha256(program.encode()).hexdigest()
     assert record["program"] == name
@@ -369,7 +407,16 @@ def test_wrong_settings_are_explained(tmp_path: Path, state_dir: Path, arguments
 
 
 def test_an_address_in_use_is_explained(server: ServerProcess, state_dir: Path) -> None:
-    command = [sys.executable, "-m", "verifier_server", "serve", "--state-dir", str(state_dir), "--address", server.address]
+    command = [
+        sys.executable,
+        "-m",
+        "verifier_server",
+        "serve",
+        "--state-dir",
+        str(state_dir),
+        "--address",
+        server.address,
+    ]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert result.returncode == 2
     assert "in use" in result.stderr
@@ -377,8 +424,17 @@ def test_an_address_in_use_is_explained(server: ServerProcess, state_dir: Path) 
 
 def test_without_the_right_to_make_cgroups_the_server_says_so(tmp_path: Path) -> None:
     """As an ordinary user; the folder of the project must not matter for the message."""
-    command = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "/usr/bin/python3", "-c",
-               "import os; print(os.geteuid())"]
+    command = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-c",
+        "import os; print(os.geteuid())",
+    ]
     if subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("setpriv cannot change the user here")
     from verifier_server.errors import SetupError

@@ -29,42 +29,122 @@ class Attack:
 ATTACKS = [
     # --- resources
     Attack("fork_bomb", "import os\ndef f():\n  while True: os.fork()", Outcome.PROCESS_LIMIT, K),
-    Attack("fork_bomb_that_catches", "import os, time\ndef f():\n  while True:\n    try: os.fork()\n    except OSError: time.sleep(1)",
-           Outcome.WALL_TIMEOUT, S, 1.5, {"wall_time_s": 0.5, "cpu_time_s": 60.0}),
-    Attack("thread_bomb", "import threading, time\ndef f():\n  while True: threading.Thread(target=time.sleep, args=(9,)).start()",
-           Outcome.PROCESS_LIMIT, K),
+    Attack(
+        "fork_bomb_that_catches",
+        "import os, time\ndef f():\n  while True:\n    try: os.fork()\n    except OSError: time.sleep(1)",
+        Outcome.WALL_TIMEOUT,
+        S,
+        1.5,
+        {"wall_time_s": 0.5, "cpu_time_s": 60.0},
+    ),
+    Attack(
+        "thread_bomb",
+        "import threading, time\ndef f():\n  while True: threading.Thread(target=time.sleep, args=(9,)).start()",
+        Outcome.PROCESS_LIMIT,
+        K,
+    ),
     Attack("ten_gigabytes_at_once", "def f(): return len(bytearray(10 << 30))", Outcome.MEMORY_LIMIT, G),
-    Attack("memory_page_by_page", "def f():\n  held = []\n  while True: held.append(bytearray(b'x' * 65536))", Outcome.MEMORY_LIMIT, K),
-    Attack("memory_in_a_grandchild_parent_survives",
-           "import os\ndef f():\n  if os.fork() == 0:\n    held = []\n    while True: held.append(b'x' * 10**6)\n  os.wait()\n  return 1",
-           Outcome.MEMORY_LIMIT, K),
-    Attack("memory_split_over_children",
-           "import os, time\ndef f():\n  for _ in range(8):\n    if os.fork() == 0:\n      held = bytearray(b'x' * (30 << 20))\n      time.sleep(9)\n  time.sleep(9)",
-           Outcome.MEMORY_LIMIT, K, 6.0),
-    Attack("memory_in_tmp", "def f():\n  for i in range(60):\n    open(str(i), 'wb').write(b'x' * (1 << 20))", Outcome.EXCEPTION, G),
-    Attack("memory_error_is_caught", "def f():\n  try: bytearray(10 << 30)\n  except MemoryError: return 'caught'", Outcome.COMPLETED, S),
-    Attack("recursion_without_limit", "import sys\nsys.setrecursionlimit(10**9)\ndef g(): return [g()]\ndef f(): return g()",
-           Outcome.MEMORY_LIMIT, K, 8.0, {"cpu_time_s": 6.0, "wall_time_s": 8.0}),
+    Attack(
+        "memory_page_by_page",
+        "def f():\n  held = []\n  while True: held.append(bytearray(b'x' * 65536))",
+        Outcome.MEMORY_LIMIT,
+        K,
+    ),
+    Attack(
+        "memory_in_a_grandchild_parent_survives",
+        "import os\ndef f():\n  if os.fork() == 0:\n    held = []\n    while True: held.append(b'x' * 10**6)\n  os.wait()\n  return 1",
+        Outcome.MEMORY_LIMIT,
+        K,
+    ),
+    Attack(
+        "memory_split_over_children",
+        "import os, time\ndef f():\n  for _ in range(8):\n    if os.fork() == 0:\n      held = bytearray(b'x' * (30 << 20))\n      time.sleep(9)\n  time.sleep(9)",
+        Outcome.MEMORY_LIMIT,
+        K,
+        6.0,
+    ),
+    Attack(
+        "memory_in_tmp",
+        "def f():\n  for i in range(60):\n    open(str(i), 'wb').write(b'x' * (1 << 20))",
+        Outcome.EXCEPTION,
+        G,
+    ),
+    Attack(
+        "memory_error_is_caught",
+        "def f():\n  try: bytearray(10 << 30)\n  except MemoryError: return 'caught'",
+        Outcome.COMPLETED,
+        S,
+    ),
+    Attack(
+        "recursion_without_limit",
+        "import sys\nsys.setrecursionlimit(10**9)\ndef g(): return [g()]\ndef f(): return g()",
+        Outcome.MEMORY_LIMIT,
+        K,
+        8.0,
+        {"cpu_time_s": 6.0, "wall_time_s": 8.0},
+    ),
     Attack("print_forever", "def f():\n  while True: print('x' * 1000)", Outcome.OUTPUT_LIMIT, S),
     Attack("one_endless_line", "import os\ndef f():\n  while True: os.write(1, b'x' * 10**6)", Outcome.OUTPUT_LIMIT, S),
     Attack("stderr_flood", "import sys\ndef f():\n  while True: sys.stderr.write('x' * 1000)", Outcome.OUTPUT_LIMIT, S),
     Attack("busy_loop", "def f():\n  while True: pass", Outcome.CPU_TIMEOUT, K, 1.2, {"cpu_time_s": 0.3}),
     Attack("busy_loop_in_c", "def f(): return 10**10**8", Outcome.CPU_TIMEOUT, K, 1.2, {"cpu_time_s": 0.3}),
-    Attack("regular_expression_bomb", "import re\ndef f(): return re.match('(a+)+$', 'a' * 40 + 'b')", Outcome.CPU_TIMEOUT, K, 1.2,
-           {"cpu_time_s": 0.3}),
-    Attack("busy_children", "import os\ndef f():\n  for _ in range(8):\n    if os.fork() == 0:\n      while True: pass\n  os.wait()",
-           Outcome.CPU_TIMEOUT, K, 1.5, {"cpu_time_s": 0.3}),
+    Attack(
+        "regular_expression_bomb",
+        "import re\ndef f(): return re.match('(a+)+$', 'a' * 40 + 'b')",
+        Outcome.CPU_TIMEOUT,
+        K,
+        1.2,
+        {"cpu_time_s": 0.3},
+    ),
+    Attack(
+        "busy_children",
+        "import os\ndef f():\n  for _ in range(8):\n    if os.fork() == 0:\n      while True: pass\n  os.wait()",
+        Outcome.CPU_TIMEOUT,
+        K,
+        1.5,
+        {"cpu_time_s": 0.3},
+    ),
     Attack("sleep", "import time\ndef f(): time.sleep(10**6)", Outcome.WALL_TIMEOUT, S, 0.8, {"wall_time_s": 0.2}),
-    Attack("stop_itself", "import os\ndef f(): os.kill(os.getpid(), 19)", Outcome.WALL_TIMEOUT, S, 0.8, {"wall_time_s": 0.2}),
-    Attack("swallow_everything", "def f():\n  while True:\n    try:\n      while True: pass\n    except BaseException: pass",
-           Outcome.CPU_TIMEOUT, K, 1.2, {"cpu_time_s": 0.3}),
-    Attack("ignore_all_signals",
-           "import signal\ndef f():\n  for n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n  while True: pass",
-           Outcome.CPU_TIMEOUT, K, 1.2, {"cpu_time_s": 0.3}),
-    Attack("fill_tmp", "def f():\n  with open('x', 'wb') as file:\n    while True: file.write(b'x' * 65536)", Outcome.EXCEPTION, G),
-    Attack("sparse_petabyte", "import os\ndef f(): os.truncate(os.open('x', os.O_CREAT | os.O_WRONLY), 1 << 50)", Outcome.EXCEPTION, G),
+    Attack(
+        "stop_itself",
+        "import os\ndef f(): os.kill(os.getpid(), 19)",
+        Outcome.WALL_TIMEOUT,
+        S,
+        0.8,
+        {"wall_time_s": 0.2},
+    ),
+    Attack(
+        "swallow_everything",
+        "def f():\n  while True:\n    try:\n      while True: pass\n    except BaseException: pass",
+        Outcome.CPU_TIMEOUT,
+        K,
+        1.2,
+        {"cpu_time_s": 0.3},
+    ),
+    Attack(
+        "ignore_all_signals",
+        "import signal\ndef f():\n  for n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n  while True: pass",
+        Outcome.CPU_TIMEOUT,
+        K,
+        1.2,
+        {"cpu_time_s": 0.3},
+    ),
+    Attack(
+        "fill_tmp",
+        "def f():\n  with open('x', 'wb') as file:\n    while True: file.write(b'x' * 65536)",
+        Outcome.EXCEPTION,
+        G,
+    ),
+    Attack(
+        "sparse_petabyte",
+        "import os\ndef f(): os.truncate(os.open('x', os.O_CREAT | os.O_WRONLY), 1 << 50)",
+        Outcome.EXCEPTION,
+        G,
+    ),
     Attack("inode_flood", "def f():\n  for i in range(10**6): open(str(i), 'w').close()", Outcome.EXCEPTION, G),
-    Attack("descriptor_flood", "def f():\n  held = []\n  while True: held.append(open('/dev/null'))", Outcome.EXCEPTION, G),
+    Attack(
+        "descriptor_flood", "def f():\n  held = []\n  while True: held.append(open('/dev/null'))", Outcome.EXCEPTION, G
+    ),
     Attack("value_too_large", "def f(): return 'x' * 10**6", Outcome.VALUE_LIMIT, G),
     # --- results
     Attack("exit_zero", "import os\ndef f(): os._exit(0)", Outcome.NO_RESULT, K),
@@ -72,59 +152,176 @@ ATTACKS = [
     Attack("system_exit", "def f(): raise SystemExit(0)", Outcome.NO_RESULT, K),
     Attack("system_exit_in_import", "import sys\nsys.exit(0)", Outcome.NO_RESULT, K),
     Attack("skip_test", "import unittest\ndef f(): raise unittest.SkipTest", Outcome.EXCEPTION, G),
-    Attack("always_equal", "class A:\n  def __eq__(self, other): return True\n  __hash__ = None\ndef f(): return A()", Outcome.INVALID_RESULT, G),
-    Attack("subclass_of_int", "class I(int):\n  def __eq__(self, other): return True\ndef f(): return I(3)", Outcome.INVALID_RESULT, G),
+    Attack(
+        "always_equal",
+        "class A:\n  def __eq__(self, other): return True\n  __hash__ = None\ndef f(): return A()",
+        Outcome.INVALID_RESULT,
+        G,
+    ),
+    Attack(
+        "subclass_of_int",
+        "class I(int):\n  def __eq__(self, other): return True\ndef f(): return I(3)",
+        Outcome.INVALID_RESULT,
+        G,
+    ),
     Attack("class_lies_about_itself", "class A:\n  __class__ = int\ndef f(): return A()", Outcome.INVALID_RESULT, G),
     Attack("generator", "def f(): return (x for x in [1])", Outcome.INVALID_RESULT, G),
     Attack("self_reference", "def f():\n  a = []\n  a.append(a)\n  return a", Outcome.INVALID_RESULT, G),
-    Attack("million_deep", "def f():\n  a = []\n  for _ in range(10**6): a = [a]\n  return a", Outcome.INVALID_RESULT, G),
-    Attack("two_frames", "import os\ndef f():\n  os.write(3, b'V\\1\\0\\0\\0N')\n  return None", Outcome.INVALID_RESULT, S),
+    Attack(
+        "million_deep", "def f():\n  a = []\n  for _ in range(10**6): a = [a]\n  return a", Outcome.INVALID_RESULT, G
+    ),
+    Attack(
+        "two_frames", "import os\ndef f():\n  os.write(3, b'V\\1\\0\\0\\0N')\n  return None", Outcome.INVALID_RESULT, S
+    ),
     Attack("frame_from_a_child", "import os\ndef f():\n  os.fork()\n  return 1", Outcome.INVALID_RESULT, S),
-    Attack("noise_on_the_frame_socket", "import os\ndef f():\n  os.write(3, b'\\xff' * 100)\n  return 1", Outcome.INVALID_RESULT, S),
-    Attack("noise_and_silence", "import os\ndef f():\n  os.write(3, b'V\\1')\n  os._exit(0)", Outcome.INVALID_RESULT, S),
-    Attack("result_that_is_not_canonical", "import os\ndef f():\n  os.write(3, b'V\\4\\0\\0\\0I\\0\\1\\0')\n  os._exit(0)", Outcome.INVALID_RESULT, S),
+    Attack(
+        "noise_on_the_frame_socket",
+        "import os\ndef f():\n  os.write(3, b'\\xff' * 100)\n  return 1",
+        Outcome.INVALID_RESULT,
+        S,
+    ),
+    Attack(
+        "noise_and_silence", "import os\ndef f():\n  os.write(3, b'V\\1')\n  os._exit(0)", Outcome.INVALID_RESULT, S
+    ),
+    Attack(
+        "result_that_is_not_canonical",
+        "import os\ndef f():\n  os.write(3, b'V\\4\\0\\0\\0I\\0\\1\\0')\n  os._exit(0)",
+        Outcome.INVALID_RESULT,
+        S,
+    ),
     Attack("closed_frame_socket", "import os\ndef f(): os.close(3)", Outcome.NO_RESULT, K),
-    Attack("frames_without_end", "import os\ndef f():\n  while True: os.write(3, b'H\\2\\0\\0\\0[]' * 1000)", Outcome.OUTPUT_LIMIT, S),
-    Attack("hook_events_that_are_no_events", "import os\ndef f():\n  os.write(3, b'H\\1\\0\\0\\0' + b'1' + b'H\\2\\0\\0\\0[]')\n  return 1", Outcome.COMPLETED, S),
-    Attack("patched_builtins", "import builtins\nbuiltins.type = lambda x: int\nbuiltins.len = lambda x: 0\ndef f(): return [1, 2]",
-           Outcome.INVALID_RESULT, S),
-    Attack("patched_codec", "import sys\nsys.modules['codec'].encode = lambda v, n: b'N'\ndef f(): return 1", Outcome.COMPLETED, S),
+    Attack(
+        "frames_without_end",
+        "import os\ndef f():\n  while True: os.write(3, b'H\\2\\0\\0\\0[]' * 1000)",
+        Outcome.OUTPUT_LIMIT,
+        S,
+    ),
+    Attack(
+        "hook_events_that_are_no_events",
+        "import os\ndef f():\n  os.write(3, b'H\\1\\0\\0\\0' + b'1' + b'H\\2\\0\\0\\0[]')\n  return 1",
+        Outcome.COMPLETED,
+        S,
+    ),
+    Attack(
+        "patched_builtins",
+        "import builtins\nbuiltins.type = lambda x: int\nbuiltins.len = lambda x: 0\ndef f(): return [1, 2]",
+        Outcome.INVALID_RESULT,
+        S,
+    ),
+    Attack(
+        "patched_codec",
+        "import sys\nsys.modules['codec'].encode = lambda v, n: b'N'\ndef f(): return 1",
+        Outcome.COMPLETED,
+        S,
+    ),
     # --- signals and the supervisor
     Attack("kill_itself", "import os\ndef f(): os.kill(os.getpid(), 9)", Outcome.SIGNALED, K, 1.5, {}, 9),
     Attack("abort", "import os\ndef f(): os.abort()", Outcome.SIGNALED, K, 1.5, {}, 6),
     Attack("null_pointer", "import ctypes\ndef f(): ctypes.string_at(0)", Outcome.SIGNALED, K, 1.5, {}, 11),
-    Attack("kill_everybody", "import os\ndef f():\n  try: os.kill(-1, 9)\n  except ProcessLookupError: return 'alone'", Outcome.COMPLETED, S),
-    Attack("kill_supervisor", "import os, signal\ndef f():\n  for n in range(1, 32): os.kill(1, n)\n  return os.getppid()", Outcome.COMPLETED, S),
-    Attack("daemon_that_stays", "import os, time\ndef f():\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(99)\n    os._exit(0)\n  os.wait()\n  return 1",
-           Outcome.COMPLETED, S),
+    Attack(
+        "kill_everybody",
+        "import os\ndef f():\n  try: os.kill(-1, 9)\n  except ProcessLookupError: return 'alone'",
+        Outcome.COMPLETED,
+        S,
+    ),
+    Attack(
+        "kill_supervisor",
+        "import os, signal\ndef f():\n  for n in range(1, 32): os.kill(1, n)\n  return os.getppid()",
+        Outcome.COMPLETED,
+        S,
+    ),
+    Attack(
+        "daemon_that_stays",
+        "import os, time\ndef f():\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(99)\n    os._exit(0)\n  os.wait()\n  return 1",
+        Outcome.COMPLETED,
+        S,
+    ),
     # --- the kernel's surface (system-call numbers of x86-64)
     *(
         Attack(f"syscall_{name}", SYSCALL.format(number, arguments), Outcome.SYSCALL_DENIED, K, 1.5, {}, 31)
         for name, number, arguments in [
-            ("ptrace", 101, "0"), ("process_vm_readv", 310, "1"), ("kcmp", 312, "1"), ("pidfd_getfd", 438, "0"),
-            ("mount", 165, "0"), ("umount", 166, "0"), ("pivot_root", 155, "0"), ("chroot", 161, "0"),
-            ("unshare_user", 272, "0x10000000"), ("setns", 308, "0"), ("clone_newuser", 56, "0x10000011"), ("bpf", 321, "0"),
-            ("userfaultfd", 323, "0"), ("perf_event_open", 298, "0"), ("io_uring_setup", 425, "1"), ("keyctl", 250, "0"),
-            ("add_key", 248, "0"), ("kexec_load", 246, "0"), ("init_module", 175, "0"), ("open_by_handle_at", 304, "0"),
-            ("reboot", 169, "0"), ("swapon", 167, "0"), ("syslog", 103, "0"), ("iopl", 172, "3"), ("modify_ldt", 154, "0"),
-            ("personality", 135, "0x400000"), ("memfd_secret", 447, "0"), ("open_tree", 428, "0"), ("move_mount", 429, "0"),
-            ("fsopen", 430, "0"), ("vmsplice", 278, "0"), ("shmget", 29, "0"), ("mq_open", 240, "0"), ("socket_netlink", 41, "16, 3, 0"),
-            ("socket_vsock", 41, "40, 1, 0"), ("socket_alg", 41, "38, 5, 0"), ("socket_packet", 41, "17, 3, 0"),
+            ("ptrace", 101, "0"),
+            ("process_vm_readv", 310, "1"),
+            ("kcmp", 312, "1"),
+            ("pidfd_getfd", 438, "0"),
+            ("mount", 165, "0"),
+            ("umount", 166, "0"),
+            ("pivot_root", 155, "0"),
+            ("chroot", 161, "0"),
+            ("unshare_user", 272, "0x10000000"),
+            ("setns", 308, "0"),
+            ("clone_newuser", 56, "0x10000011"),
+            ("bpf", 321, "0"),
+            ("userfaultfd", 323, "0"),
+            ("perf_event_open", 298, "0"),
+            ("io_uring_setup", 425, "1"),
+            ("keyctl", 250, "0"),
+            ("add_key", 248, "0"),
+            ("kexec_load", 246, "0"),
+            ("init_module", 175, "0"),
+            ("open_by_handle_at", 304, "0"),
+            ("reboot", 169, "0"),
+            ("swapon", 167, "0"),
+            ("syslog", 103, "0"),
+            ("iopl", 172, "3"),
+            ("modify_ldt", 154, "0"),
+            ("personality", 135, "0x400000"),
+            ("memfd_secret", 447, "0"),
+            ("open_tree", 428, "0"),
+            ("move_mount", 429, "0"),
+            ("fsopen", 430, "0"),
+            ("vmsplice", 278, "0"),
+            ("shmget", 29, "0"),
+            ("mq_open", 240, "0"),
+            ("socket_netlink", 41, "16, 3, 0"),
+            ("socket_vsock", 41, "40, 1, 0"),
+            ("socket_alg", 41, "38, 5, 0"),
+            ("socket_packet", 41, "17, 3, 0"),
         ]
     ),
-    Attack("violation_in_a_thread", "import ctypes, threading, time\ndef f():\n  threading.Thread(target=lambda: ctypes.CDLL(None).syscall(101, 0)).start()\n  time.sleep(9)",
-           Outcome.SYSCALL_DENIED, K, 1.5, {}, 31),
-    Attack("clone3_is_unknown", "import ctypes\ndef f():\n  libc = ctypes.CDLL(None, use_errno=True)\n  return [libc.syscall(435, 0, 0), ctypes.get_errno()]",
-           Outcome.COMPLETED, S),
+    Attack(
+        "violation_in_a_thread",
+        "import ctypes, threading, time\ndef f():\n  threading.Thread(target=lambda: ctypes.CDLL(None).syscall(101, 0)).start()\n  time.sleep(9)",
+        Outcome.SYSCALL_DENIED,
+        K,
+        1.5,
+        {},
+        31,
+    ),
+    Attack(
+        "clone3_is_unknown",
+        "import ctypes\ndef f():\n  libc = ctypes.CDLL(None, use_errno=True)\n  return [libc.syscall(435, 0, 0), ctypes.get_errno()]",
+        Outcome.COMPLETED,
+        S,
+    ),
     # --- network and files
     *(
-        Attack(f"socket_{name}", f"import socket\ndef f():\n  try: socket.socket({family}, socket.SOCK_STREAM)\n  except PermissionError: return True",
-               Outcome.COMPLETED, S)
+        Attack(
+            f"socket_{name}",
+            f"import socket\ndef f():\n  try: socket.socket({family}, socket.SOCK_STREAM)\n  except PermissionError: return True",
+            Outcome.COMPLETED,
+            S,
+        )
         for name, family in [("inet", "socket.AF_INET"), ("inet6", "socket.AF_INET6"), ("unix", "socket.AF_UNIX")]
     ),
-    Attack("socket_uncaught", "import socket\ndef f(): socket.create_connection(('169.254.169.254', 80))", Outcome.EXCEPTION, G),
-    Attack("run_a_file_from_tmp", "import os\ndef f():\n  open('x', 'wb').write(b'#!/usr/bin/python3')\n  os.chmod('x', 0o755)", Outcome.EXCEPTION, G),
-    Attack("subprocess_shell", "import subprocess\ndef f(): return subprocess.run('id', shell=True).returncode", Outcome.EXCEPTION, G),
+    Attack(
+        "socket_uncaught",
+        "import socket\ndef f(): socket.create_connection(('169.254.169.254', 80))",
+        Outcome.EXCEPTION,
+        G,
+    ),
+    Attack(
+        "run_a_file_from_tmp",
+        "import os\ndef f():\n  open('x', 'wb').write(b'#!/usr/bin/python3')\n  os.chmod('x', 0o755)",
+        Outcome.EXCEPTION,
+        G,
+    ),
+    Attack(
+        "subprocess_shell",
+        "import subprocess\ndef f(): return subprocess.run('id', shell=True).returncode",
+        Outcome.EXCEPTION,
+        G,
+    ),
     # --- source text
     Attack("null_byte_in_source", "x = 1\0", Outcome.SYNTAX_ERROR, G),
     Attack("nested_brackets", "(" * 5000, Outcome.SYNTAX_ERROR, G),
@@ -148,28 +345,67 @@ def test_an_attack_ends_with_its_outcome_in_time(engine: EngineThread, attack: A
 
 
 VALUES = {
-    "nothing_but_the_image": ("import os\ndef f(): return sorted(os.listdir('/'))", ["dev", "guest", "lib", "lib64", "tmp", "usr"]),
-    "no_proc_no_sys": ("import os\ndef f(): return [os.path.exists(p) for p in ('/proc', '/sys', '/etc/passwd', '/root', '/dev/shm')]",
-                       [False] * 5),
+    "nothing_but_the_image": (
+        "import os\ndef f(): return sorted(os.listdir('/'))",
+        ["dev", "guest", "lib", "lib64", "tmp", "usr"],
+    ),
+    "no_proc_no_sys": (
+        "import os\ndef f(): return [os.path.exists(p) for p in ('/proc', '/sys', '/etc/passwd', '/root', '/dev/shm')]",
+        [False] * 5,
+    ),
     "three_devices": ("import os\ndef f(): return sorted(os.listdir('/dev'))", ["null", "urandom", "zero"]),
-    "no_secrets_in_the_environment": ("import os\ndef f(): return sorted(os.environ)", ["HOME", "LANG", "PATH", "PYTHONUTF8"]),
-    "four_descriptors": ("import os\ndef f():\n  found = []\n  for fd in range(1024):\n    try: os.fstat(fd)\n    except OSError: continue\n    found.append(fd)\n  return found",
-                         [0, 1, 2, 3]),
+    "no_secrets_in_the_environment": (
+        "import os\ndef f(): return sorted(os.environ)",
+        ["HOME", "LANG", "PATH", "PYTHONUTF8"],
+    ),
+    "four_descriptors": (
+        "import os\ndef f():\n  found = []\n  for fd in range(1024):\n    try: os.fstat(fd)\n    except OSError: continue\n    found.append(fd)\n  return found",
+        [0, 1, 2, 3],
+    ),
     "not_root_inside": ("import os\ndef f(): return [os.getuid(), os.geteuid(), os.getgid()]", [65534] * 3),
     "not_pid_one": ("import os\ndef f(): return os.getpid() > 1 and os.getppid() == 1", True),
-    "limits_seen_from_inside": ("import resource as r\ndef f(): return [r.getrlimit(r.RLIMIT_CORE), r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_FSIZE)]",
-                                [(0, 0), (256, 256), (8 * MIB, 8 * MIB)]),
-    "limits_cannot_be_raised": ("import resource as r\ndef f():\n  try: r.setrlimit(r.RLIMIT_NOFILE, (9, 9))\n  except (PermissionError, ValueError): return 'denied'", "denied"),
-    "no_priority_change": ("import os\ndef f():\n  try: os.nice(-5)\n  except PermissionError: return 'denied'", "denied"),
-    "no_affinity_change": ("import os\ndef f():\n  try: os.sched_setaffinity(0, {0})\n  except PermissionError: return 'denied'", "denied"),
-    "root_is_read_only": ("def f():\n  try: open('/guest/run.py', 'a')\n  except OSError as e: return e.errno in (13, 30)", True),
-    "socketpair_works": ("import socket\ndef f():\n  a, b = socket.socketpair()\n  a.send(b'x')\n  return b.recv(1)", b"x"),
-    "asyncio_works": ("import asyncio\nasync def g(): await asyncio.sleep(0.01); return 7\ndef f(): return asyncio.run(g())", 7),
-    "threads_work": ("import threading\ndef f():\n  out = []\n  t = threading.Thread(target=out.append, args=(1,))\n  t.start(); t.join()\n  return out", [1]),
-    "random_is_fresh": ("import random, os, uuid\ndef f(): return len({random.random(), os.urandom(4), uuid.uuid1(), uuid.uuid4()})", 4),
+    "limits_seen_from_inside": (
+        "import resource as r\ndef f(): return [r.getrlimit(r.RLIMIT_CORE), r.getrlimit(r.RLIMIT_NOFILE), r.getrlimit(r.RLIMIT_FSIZE)]",
+        [(0, 0), (256, 256), (8 * MIB, 8 * MIB)],
+    ),
+    "limits_cannot_be_raised": (
+        "import resource as r\ndef f():\n  try: r.setrlimit(r.RLIMIT_NOFILE, (9, 9))\n  except (PermissionError, ValueError): return 'denied'",
+        "denied",
+    ),
+    "no_priority_change": (
+        "import os\ndef f():\n  try: os.nice(-5)\n  except PermissionError: return 'denied'",
+        "denied",
+    ),
+    "no_affinity_change": (
+        "import os\ndef f():\n  try: os.sched_setaffinity(0, {0})\n  except PermissionError: return 'denied'",
+        "denied",
+    ),
+    "root_is_read_only": (
+        "def f():\n  try: open('/guest/run.py', 'a')\n  except OSError as e: return e.errno in (13, 30)",
+        True,
+    ),
+    "socketpair_works": (
+        "import socket\ndef f():\n  a, b = socket.socketpair()\n  a.send(b'x')\n  return b.recv(1)",
+        b"x",
+    ),
+    "asyncio_works": (
+        "import asyncio\nasync def g(): await asyncio.sleep(0.01); return 7\ndef f(): return asyncio.run(g())",
+        7,
+    ),
+    "threads_work": (
+        "import threading\ndef f():\n  out = []\n  t = threading.Thread(target=out.append, args=(1,))\n  t.start(); t.join()\n  return out",
+        [1],
+    ),
+    "random_is_fresh": (
+        "import random, os, uuid\ndef f(): return len({random.random(), os.urandom(4), uuid.uuid1(), uuid.uuid4()})",
+        4,
+    ),
     "main_is_not_the_program": ("def f(): return __name__", "program"),
     "no_guest_code_on_the_path": ("import sys\ndef f(): return [p for p in sys.path if 'guest' in p]", []),
-    "exit_status_zero_device": ("def f(): return open('/dev/zero', 'rb').read(2) + open('/dev/null', 'rb').read()", b"\0\0"),
+    "exit_status_zero_device": (
+        "def f(): return open('/dev/zero', 'rb').read(2) + open('/dev/null', 'rb').read()",
+        b"\0\0",
+    ),
 }
 
 
@@ -198,8 +434,13 @@ def test_cases_of_one_call_lose_only_the_bad_one(engine: EngineThread) -> None:
     cases = tuple(CaseInput(positional=literals.parse_arguments(repr(word)).positional) for word in words)
     results = engine.run(replace(make_run(program, cpu_time_s=0.3), cases=cases))
     assert [r.outcome for r in results] == [
-        Outcome.COMPLETED, Outcome.CPU_TIMEOUT, Outcome.COMPLETED, Outcome.MEMORY_LIMIT,
-        Outcome.COMPLETED, Outcome.EXCEPTION, Outcome.COMPLETED,
+        Outcome.COMPLETED,
+        Outcome.CPU_TIMEOUT,
+        Outcome.COMPLETED,
+        Outcome.MEMORY_LIMIT,
+        Outcome.COMPLETED,
+        Outcome.EXCEPTION,
+        Outcome.COMPLETED,
     ]
 
 
@@ -247,7 +488,12 @@ def test_limits_below_a_second_are_kept_within_50_ms(engine: EngineThread, limit
 
 def test_a_busy_neighbour_causes_no_false_timeout(engine: EngineThread) -> None:
     """32 spinning processes in the other slot: a program of a few milliseconds of CPU still completes."""
-    spinner = make_run("import os\ndef f():\n  for _ in range(5): os.fork()\n  while True: pass", processes=40, cpu_time_s=3.0, wall_time_s=8.0)
+    spinner = make_run(
+        "import os\ndef f():\n  for _ in range(5): os.fork()\n  while True: pass",
+        processes=40,
+        cpu_time_s=3.0,
+        wall_time_s=8.0,
+    )
     neighbour = engine.submit(spinner, slot=1)
     time.sleep(0.3)
     results = [engine.run(make_run("def f(): return sum(range(10**5))", cpu_time_s=1.0))[0] for _ in range(5)]

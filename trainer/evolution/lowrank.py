@@ -97,4 +97,4 @@ def is_zero(update: Update) -> bool:
 
 def measure_total_norm(update: Update) -> float:
     """Return the Frobenius norm over all modules."""
-    return sum(measure_norm(low) ** 2 for low in update.values()) ** 0.5
+    return float(sum(measure_norm(low) ** 2 for low in update.values()) ** 0.5)

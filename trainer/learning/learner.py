@@ -177,7 +177,9 @@ class Learner:
         totals = {"loss": 0.0, "clip_fraction": 0.0, "importance_mean": 0.0, "logp_difference_mean": 0.0}
         maxima = {"importance_max": 0.0, "logp_difference_max": 0.0}
         for batch in plan_micro_batches(sequences, self._learning.micro_batch_tokens):
-            part = self._backward([chosen[i] for i in batch], advantages_S[[kept[i] for i in batch]], temperature, num_tokens)
+            part = self._backward(
+                [chosen[i] for i in batch], advantages_S[[kept[i] for i in batch]], temperature, num_tokens
+            )
             for name in totals:
                 totals[name] += part[name]
             for name in maxima:

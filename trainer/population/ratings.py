@@ -33,9 +33,7 @@ def decide(solve_rate: float, expected: float) -> Winner:
     return Winner.STUDENT if solve_rate > expected else Winner.TEACHER
 
 
-def rate(
-    teacher: Rating, student: Rating, games: Iterable[Winner], config: RatingConfig
-) -> tuple[Rating, Rating]:
+def rate(teacher: Rating, student: Rating, games: Iterable[Winner], config: RatingConfig) -> tuple[Rating, Rating]:
     """Return both ratings after games in a recorded order."""
     environment = trueskill.TrueSkill(
         mu=config.mu,

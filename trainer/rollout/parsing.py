@@ -27,7 +27,7 @@ def parse_proposal(text: str, kind: TaskKind, *, finish_reason: str, num_cases: 
         return FormatError.NO_PROGRAM
     if not inputs:
         return FormatError.NO_INPUT
-    arguments = (inputs[0].strip(),)
+    arguments: tuple[str, ...] = (inputs[0].strip(),)
     if kind is TaskKind.INDUCTION:
         arguments = tuple(dict.fromkeys(line.strip() for line in inputs[0].splitlines() if line.strip()))
         if len(arguments) < num_cases:

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 
@@ -24,8 +25,13 @@ class Worker:
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
         """Execute one message and return the reply."""
         operation = message.pop("op")
-        method = {"start": self.start, "add": self.add, "remove": self.remove, "generate": self.generate}[operation]
-        return method(**message) or {}
+        methods: dict[str, Callable[..., dict[str, Any] | None]] = {
+            "start": self.start,
+            "add": self.add,
+            "remove": self.remove,
+            "generate": self.generate,
+        }
+        return methods[operation](**message) or {}
 
     def start(
         self,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -22,9 +23,8 @@ class Seed:
 
 def load_seeds() -> list[Seed]:
     """Return all seed tasks in file order."""
-    return [
-        Seed(entry.program.rstrip("\n"), entry.message, tuple(entry.inputs)) for entry in OmegaConf.load(_FILE)
-    ]
+    entries: Any = OmegaConf.to_container(OmegaConf.load(_FILE))
+    return [Seed(entry["program"].rstrip("\n"), entry["message"], tuple(entry["inputs"])) for entry in entries]
 
 
 def make_problems(

@@ -1,7 +1,7 @@
 """The audit log: one JSON line per request, and each program's text once under its hash.
 
-    <folder>/records.jsonl          one line per answered request
-    <folder>/programs/ab/abcd...    program text by SHA-256
+<folder>/records.jsonl          one line per answered request
+<folder>/programs/ab/abcd...    program text by SHA-256
 """
 
 import hashlib

@@ -25,7 +25,7 @@ import struct
 
 MAX_DEPTH = 64
 CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
-_CONTAINERS = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z"}
+_CONTAINERS: "dict[type, bytes]" = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z"}
 
 
 class EncodingError(ValueError):
@@ -192,7 +192,7 @@ def _build(reader: "Reader") -> object:
     if tag == b"M":
         return {_build(reader): _build(reader) for _ in range(reader.varint())}
     if tag == b"R":
-        return range(*(_build(reader) for _ in range(3)))  # type: ignore[arg-type]
+        return range(*(_build(reader) for _ in range(3)))  # type: ignore[call-overload, no-any-return]
     return reader.scalar(tag)
 
 

@@ -36,9 +36,7 @@ class Hierarchy:
     version: int
 
 
-def find_hierarchies(
-    mounts: str, membership: str, available: "dict[str, str] | None" = None
-) -> dict[str, Hierarchy]:
+def find_hierarchies(mounts: str, membership: str, available: "dict[str, str] | None" = None) -> dict[str, Hierarchy]:
     """Find each controller from the texts of /proc/self/mounts and /proc/self/cgroup.
 
     Args:
@@ -46,10 +44,10 @@ def find_hierarchies(
         membership: lines `id:controllers:path`.
         available: for tests, mount directory of a v2 hierarchy -> text of its cgroup.controllers.
     """
-    own = {}
+    own: dict[str, str] = {}
     for line in membership.splitlines():
-        _, names, path = line.split(":", 2)
-        own.update({name: path for name in (names.split(",") if names else [""])})
+        _, joined, path = line.split(":", 2)
+        own.update(dict.fromkeys(joined.split(","), path))
     found: dict[str, Hierarchy] = {}
     for line in mounts.splitlines():
         _, directory, kind, options = line.split(" ")[:4]

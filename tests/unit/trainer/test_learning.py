@@ -27,7 +27,9 @@ def test_reinforce_pp_baseline_by_hand() -> None:
 
 
 def test_a_batch_without_differences_inside_groups_teaches_nothing() -> None:
-    found = reinforce_pp_baseline(torch.tensor([1.0, 1.0, -1.0, -1.0]), ["a", "a", "b", "b"], torch.tensor([3, 4, 5, 6]))
+    found = reinforce_pp_baseline(
+        torch.tensor([1.0, 1.0, -1.0, -1.0]), ["a", "a", "b", "b"], torch.tensor([3, 4, 5, 6])
+    )
     assert found.tolist() == [0.0] * 4
 
 
@@ -42,7 +44,9 @@ rewards = st.lists(st.tuples(st.floats(-1, 1), st.integers(0, 3), st.integers(1,
 
 
 @given(rewards, st.floats(-5, 5))
-def test_a_constant_added_to_a_groups_rewards_changes_nothing(batch: list[tuple[float, int, int]], shift: float) -> None:
+def test_a_constant_added_to_a_groups_rewards_changes_nothing(
+    batch: list[tuple[float, int, int]], shift: float
+) -> None:
     values, groups, lengths = (list(column) for column in zip(*batch, strict=True))
     plain = reinforce_pp_baseline(torch.tensor(values, dtype=torch.float64), groups, torch.tensor(lengths))
     moved = [v + shift * (g == 0) for v, g in zip(values, groups, strict=True)]
@@ -63,8 +67,13 @@ def test_every_group_is_centred_on_zero(batch: list[tuple[float, int, int]]) -> 
 
 def loss_of(now: list[float], old: list[float], sampler: list[float], advantages: list[float]):
     return clipped_policy_loss(
-        torch.tensor(now, requires_grad=True), torch.tensor(old), torch.tensor(sampler), torch.tensor(advantages),
-        clip_low=0.2, clip_high=0.28, importance_cap=2.0,
+        torch.tensor(now, requires_grad=True),
+        torch.tensor(old),
+        torch.tensor(sampler),
+        torch.tensor(advantages),
+        clip_low=0.2,
+        clip_high=0.28,
+        importance_cap=2.0,
     )
 
 
@@ -88,8 +97,13 @@ def test_importance_weights_are_truncated_and_measured() -> None:
 def test_the_gradient_at_ratio_one_is_weight_times_advantage() -> None:
     now = torch.tensor([-1.0, -2.0], requires_grad=True)
     found = clipped_policy_loss(
-        now, now.detach(), torch.tensor([-1.0, -2.0 + math.log(2)]), torch.tensor([3.0, 4.0]),
-        clip_low=0.2, clip_high=0.2, importance_cap=2.0,
+        now,
+        now.detach(),
+        torch.tensor([-1.0, -2.0 + math.log(2)]),
+        torch.tensor([3.0, 4.0]),
+        clip_low=0.2,
+        clip_high=0.2,
+        importance_cap=2.0,
     )
     found.loss_sum.backward()
     assert now.grad.tolist() == pytest.approx([-3.0, -2.0])  # weights 1 and 0.5
@@ -104,8 +118,14 @@ def tiny():
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, attn_implementation="eager",
+        vocab_size=97,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        attn_implementation="eager",
     )
     return LlamaForCausalLM(config).eval()
 
@@ -116,7 +136,11 @@ def make_learner(model, **learning) -> Learner:
     return Learner(copy.deepcopy(model), lora=LoraConfig(rank=4, alpha=8), learning=LearningConfig(**learning))
 
 
-SEQUENCES = [TokenSequence((1, 2, 3), (4, 5, 2)), TokenSequence((7,), (8, 9, 10, 11, 12)), TokenSequence((5, 6, 7, 8), (2,))]
+SEQUENCES = [
+    TokenSequence((1, 2, 3), (4, 5, 2)),
+    TokenSequence((7,), (8, 9, 10, 11, 12)),
+    TokenSequence((5, 6, 7, 8), (2,)),
+]
 
 
 def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny) -> None:
@@ -125,7 +149,9 @@ def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny) -> None:
         ids = torch.tensor([sequence.prompt_ids + sequence.completion_ids])
         logits = tiny(input_ids=ids).logits[0] / 0.7
         start = len(sequence.prompt_ids) - 1
-        expected = torch.log_softmax(logits[start:-1], -1).gather(1, torch.tensor(sequence.completion_ids)[:, None])[:, 0]
+        expected = torch.log_softmax(logits[start:-1], -1).gather(1, torch.tensor(sequence.completion_ids)[:, None])[
+            :, 0
+        ]
         assert torch.allclose(ours, expected, atol=1e-5)
 
 
@@ -140,8 +166,17 @@ def test_micro_batches_hold_every_sequence_once_within_the_budget() -> None:
 def make_samples(rewards: list[float]) -> list[Sample]:
     return [
         Sample(
-            member="t00", version=0, role=Role.STUDENT, kind=TaskKind.DEDUCTION, group="g", prompt_ids=(1, 2, 3 + i),
-            completion_ids=tuple(range(4, 4 + i + 2)), logprobs=(-4.5,) * (i + 2), finish_reason="stop", text="", reward=r,
+            member="t00",
+            version=0,
+            role=Role.STUDENT,
+            kind=TaskKind.DEDUCTION,
+            group="g",
+            prompt_ids=(1, 2, 3 + i),
+            completion_ids=tuple(range(4, 4 + i + 2)),
+            logprobs=(-4.5,) * (i + 2),
+            finish_reason="stop",
+            text="",
+            reward=r,
         )
         for i, r in enumerate(rewards)
     ]

@@ -6,7 +6,7 @@ from trainer.domain import FormatError, Problem, Proposal, TaskKind, Value
 from trainer.rollout import prompts
 from trainer.rollout.parsing import parse_answer, parse_proposal
 
-D, A, I = TaskKind.DEDUCTION, TaskKind.ABDUCTION, TaskKind.INDUCTION
+D, A, IND = TaskKind.DEDUCTION, TaskKind.ABDUCTION, TaskKind.INDUCTION
 PROGRAM = "def f(x):\n    return x"
 GOOD = f"```python\n{PROGRAM}\n```\n```input\n3\n```"
 
@@ -53,8 +53,8 @@ def test_a_truncated_completion_is_an_error_whatever_it_says() -> None:
 
 def test_an_induction_proposal_needs_enough_distinct_inputs() -> None:
     text = f"```python\n{PROGRAM}\n```\n```input\n{{}}\n```"
-    assert propose(text.format("1\n\n2"), I).arguments == ("1", "2")
-    assert propose(text.format("1\n1"), I) is FormatError.TOO_FEW_INPUTS
+    assert propose(text.format("1\n\n2"), IND).arguments == ("1", "2")
+    assert propose(text.format("1\n1"), IND) is FormatError.TOO_FEW_INPUTS
 
 
 def test_an_empty_input_block_means_no_arguments() -> None:
@@ -63,7 +63,11 @@ def test_an_empty_input_block_means_no_arguments() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "text", "answer"),
-    [(D, "```output\n[1,\n 2]\n```", "[1,\n 2]"), (A, "```input\n3, k=1\n```", "3, k=1"), (I, f"```python\n{PROGRAM}\n```", PROGRAM)],
+    [
+        (D, "```output\n[1,\n 2]\n```", "[1,\n 2]"),
+        (A, "```input\n3, k=1\n```", "3, k=1"),
+        (IND, f"```python\n{PROGRAM}\n```", PROGRAM),
+    ],
 )
 def test_answers_are_cut_out_by_the_label_of_their_task(kind: TaskKind, text: str, answer: str) -> None:
     assert parse_answer(text, problem(kind), finish_reason="stop") == answer
@@ -72,8 +76,11 @@ def test_answers_are_cut_out_by_the_label_of_their_task(kind: TaskKind, text: st
 @pytest.mark.parametrize(
     ("kind", "text", "error"),
     [
-        (D, "3", FormatError.NO_OUTPUT), (D, "```input\n3\n```", FormatError.NO_OUTPUT), (A, "```output\n3\n```", FormatError.NO_INPUT),
-        (I, "```output\n3\n```", FormatError.NO_PROGRAM), (D, "```output\n1\n```\n```output\n2\n```", FormatError.REPEATED_BLOCK),
+        (D, "3", FormatError.NO_OUTPUT),
+        (D, "```input\n3\n```", FormatError.NO_OUTPUT),
+        (A, "```output\n3\n```", FormatError.NO_INPUT),
+        (IND, "```output\n3\n```", FormatError.NO_PROGRAM),
+        (D, "```output\n1\n```\n```output\n2\n```", FormatError.REPEATED_BLOCK),
     ],
 )
 def test_answers_under_a_wrong_label_are_errors(kind: TaskKind, text: str, error: FormatError) -> None:
@@ -84,13 +91,13 @@ def test_answers_under_a_wrong_label_are_errors(kind: TaskKind, text: str, error
 def test_what_the_warm_up_teaches_is_what_the_parser_accepts(kind: TaskKind) -> None:
     own = problem(kind)
     answer = parse_answer(prompts.write_answer(own), own, finish_reason="stop")
-    assert answer == {D: "0", A: "0", I: PROGRAM}[kind]
-    proposal = Proposal(kind=kind, program=PROGRAM, arguments=own.arguments if kind is I else own.arguments[:1])
+    assert answer == {D: "0", A: "0", IND: PROGRAM}[kind]
+    proposal = Proposal(kind=kind, program=PROGRAM, arguments=own.arguments if kind is IND else own.arguments[:1])
     assert propose(prompts.write_proposal(proposal), kind) == proposal
 
 
 def test_an_induction_question_hides_half_of_the_cases_and_the_program() -> None:
-    question = prompts.ask_for_answer(problem(I, 5))
+    question = prompts.ask_for_answer(problem(IND, 5))
     assert "f(0) == 0" in question
     assert "f(1) == 1" in question
     assert "f(2)" not in question

@@ -43,8 +43,10 @@ def test_a_game_is_won_against_the_expectation() -> None:
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 999))
 def test_every_teacher_plays_once_and_students_share_the_games(teachers: int, students: int, seed: int) -> None:
     matches = draw_matches(
-        [member(f"t{i}", 20 + i) for i in range(teachers)], [member(f"s{i}", 20 + i) for i in range(students)],
-        beta=4.0, generator=random.Random(seed),
+        [member(f"t{i}", 20 + i) for i in range(teachers)],
+        [member(f"s{i}", 20 + i) for i in range(students)],
+        beta=4.0,
+        generator=random.Random(seed),
     )
     assert [match.teacher for match in matches] == [f"t{i}" for i in range(teachers)]
     counts = [sum(m.student == f"s{i}" for m in matches) for i in range(students)]
@@ -56,7 +58,9 @@ def test_balanced_matches_are_drawn_more_often() -> None:
     # So the balanced student comes with 0.25 / 0.25135 = 99.5 %.
     generator = random.Random(0)
     first = [
-        draw_matches([member("t", 25)], [member("even", 25), member("strong", 31)], beta=1.0, generator=generator)[0].student
+        draw_matches([member("t", 25)], [member("even", 25), member("strong", 31)], beta=1.0, generator=generator)[
+            0
+        ].student
         for _ in range(2000)
     ]
     assert 1970 <= first.count("even") <= 2000
@@ -85,8 +89,14 @@ def test_parents_are_one_or_two_distinct_survivors() -> None:
 @pytest.mark.parametrize(
     ("grade", "rho", "reward"),
     [
-        (Grade.VALID, 0.25, 0.75), (Grade.VALID, 0.0, 0.0), (Grade.VALID, 1.0, 0.0), (Grade.INVALID, None, -1.0),
-        (Grade.MALFORMED, None, -1.0), (Grade.DUPLICATE, None, -1.0), (Grade.UNJUDGED, None, None), (Grade.VALID, None, None),
+        (Grade.VALID, 0.25, 0.75),
+        (Grade.VALID, 0.0, 0.0),
+        (Grade.VALID, 1.0, 0.0),
+        (Grade.INVALID, None, -1.0),
+        (Grade.MALFORMED, None, -1.0),
+        (Grade.DUPLICATE, None, -1.0),
+        (Grade.UNJUDGED, None, None),
+        (Grade.VALID, None, None),
     ],
 )
 def test_teacher_rewards(grade: Grade, rho: float | None, reward: float | None) -> None:

@@ -10,15 +10,26 @@ from verifier_server.judging import codec, literals
 
 BIG = 1 << 20
 scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.complex_numbers() | st.binary(max_size=20)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.complex_numbers()
+    | st.binary(max_size=20)
     | st.text(st.characters(exclude_categories=()), max_size=20)
     | st.builds(range, st.integers(-99, 99), st.integers(-99, 99), st.integers(1, 9))
 )
-hashables = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3), max_leaves=5)
+hashables = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3), max_leaves=5
+)
 values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.lists(inner, max_size=4).map(tuple)
-    | st.sets(hashables, max_size=4) | st.dictionaries(hashables, inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.sets(hashables, max_size=4)
+        | st.dictionaries(hashables, inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -145,9 +156,27 @@ def test_integers_beyond_the_decimal_limit_work() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"I", b"I\0\1\0", b"I\1\0", b"I\2\1\1", b"L\2N", b"NN", b"S\1\xff", b"D1234567", b"L\xff\xff\xff\xff\x0f",
-        b"L\x80\0", b"E\2I\0\1\2I\0\1\1", b"E\2NN", b"E\1L\0", b"M\1L\0N", b"M\2NNNN", b"Q", b"RI\0\0I\0\1\1I\0\0",
-        b"D\x7f\xf8\0\0\0\0\0\1", b"RNNN", b"E\1U\1L\0",
+        b"",
+        b"I",
+        b"I\0\1\0",
+        b"I\1\0",
+        b"I\2\1\1",
+        b"L\2N",
+        b"NN",
+        b"S\1\xff",
+        b"D1234567",
+        b"L\xff\xff\xff\xff\x0f",
+        b"L\x80\0",
+        b"E\2I\0\1\2I\0\1\1",
+        b"E\2NN",
+        b"E\1L\0",
+        b"M\1L\0N",
+        b"M\2NNNN",
+        b"Q",
+        b"RI\0\0I\0\1\1I\0\0",
+        b"D\x7f\xf8\0\0\0\0\0\1",
+        b"RNNN",
+        b"E\1U\1L\0",
     ],
 )
 def test_bytes_that_are_not_canonical_are_refused(data: bytes) -> None:

@@ -21,9 +21,18 @@ def test_the_wall_limit_follows_the_cpu_limit() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cpu_time_s", 61), ("cpu_time_s", -1), ("cpu_time_s", float("nan")), ("wall_time_s", 181),
-        ("memory_bytes", 1 << 20), ("memory_bytes", 64 << 30), ("memory_bytes", 2**63 - 1), ("processes", 129),
-        ("processes", -5), ("tmp_bytes", 257 << 20), ("output_bytes", 17 << 20), ("value_bytes", 33 << 20),
+        ("cpu_time_s", 61),
+        ("cpu_time_s", -1),
+        ("cpu_time_s", float("nan")),
+        ("wall_time_s", 181),
+        ("memory_bytes", 1 << 20),
+        ("memory_bytes", 64 << 30),
+        ("memory_bytes", 2**63 - 1),
+        ("processes", 129),
+        ("processes", -5),
+        ("tmp_bytes", 257 << 20),
+        ("output_bytes", 17 << 20),
+        ("value_bytes", 33 << 20),
     ],
 )
 def test_out_of_range_names_field_and_value(name: str, value: float) -> None:

@@ -12,13 +12,38 @@ def canonical(value: object) -> bytes:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1", 1), ("-1", -1), ("+1", 1), ("1_000", 1000), ("0xff", 255), ("1.5e3", 1500.0), ("-inf", float("-inf")),
-        ("nan", float("nan")), ("float('inf')", float("inf")), ("1+2j", 1 + 2j), ("complex(-0.0, 1)", complex(-0.0, 1)),
-        ("'a' 'b'", "ab"), ("b'x'", b"x"), ("bytes([1, 2])", b"\1\2"), ("[1, [2, (3,)]]", [1, [2, (3,)]]),
-        ("()", ()), ("(1)", 1), ("(1),", (1,)), ("1,", (1,)), ("{}", {}), ("set()", set()), ("{1, 2}", {1, 2}),
-        ("frozenset([1])", frozenset({1})), ("dict(a=1)", {"a": 1}), ("{'a': 1, 'a': 2}", {"a": 2}),
-        ("range(3)", range(3)), ("range(0, 10, 2)", range(0, 10, 2)), ("None", None), ("True", True),
-        ("  [1,\n 2]  # done", [1, 2]), ("'\\ud800'", "\ud800"), ("'\\x00'", "\0"),
+        ("1", 1),
+        ("-1", -1),
+        ("+1", 1),
+        ("1_000", 1000),
+        ("0xff", 255),
+        ("1.5e3", 1500.0),
+        ("-inf", float("-inf")),
+        ("nan", float("nan")),
+        ("float('inf')", float("inf")),
+        ("1+2j", 1 + 2j),
+        ("complex(-0.0, 1)", complex(-0.0, 1)),
+        ("'a' 'b'", "ab"),
+        ("b'x'", b"x"),
+        ("bytes([1, 2])", b"\1\2"),
+        ("[1, [2, (3,)]]", [1, [2, (3,)]]),
+        ("()", ()),
+        ("(1)", 1),
+        ("(1),", (1,)),
+        ("1,", (1,)),
+        ("{}", {}),
+        ("set()", set()),
+        ("{1, 2}", {1, 2}),
+        ("frozenset([1])", frozenset({1})),
+        ("dict(a=1)", {"a": 1}),
+        ("{'a': 1, 'a': 2}", {"a": 2}),
+        ("range(3)", range(3)),
+        ("range(0, 10, 2)", range(0, 10, 2)),
+        ("None", None),
+        ("True", True),
+        ("  [1,\n 2]  # done", [1, 2]),
+        ("'\\ud800'", "\ud800"),
+        ("'\\x00'", "\0"),
     ],
 )
 def test_literals_are_read(text: str, value: object) -> None:
@@ -32,12 +57,49 @@ def test_an_answer_of_several_values_is_a_tuple() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "x", "f(1)", "__import__('os').system('id')", "(lambda: 1)()", "[x for x in y]", "1 if True else 2",
-        "1 + 1", "10**10", "not 1", "'a' * 3", "...", "f'{1}'", "0) or (1", "1)(2", "1); f(2", "*[1]", "**{}",
-        "{**{}}", "[*[1]]", "{[1]}", "{(1, [2])}", "{{}: 1}", "set([[1]])", "range(1, 2, 0)", "range('a')",
-        "bytes([256])", "complex('1')", "float('1')", "float('nan', 1)", "set(1)", "dict([(1, 2)])", "dict(**{})",
-        "type('E', (), {})()", "open('/etc/passwd')", "1j + 1", "--1j+2", "'unclosed", "\0", "9" * 5000, "]" * 10,
-        "1e999j + x", "a := 1",
+        "",
+        "x",
+        "f(1)",
+        "__import__('os').system('id')",
+        "(lambda: 1)()",
+        "[x for x in y]",
+        "1 if True else 2",
+        "1 + 1",
+        "10**10",
+        "not 1",
+        "'a' * 3",
+        "...",
+        "f'{1}'",
+        "0) or (1",
+        "1)(2",
+        "1); f(2",
+        "*[1]",
+        "**{}",
+        "{**{}}",
+        "[*[1]]",
+        "{[1]}",
+        "{(1, [2])}",
+        "{{}: 1}",
+        "set([[1]])",
+        "range(1, 2, 0)",
+        "range('a')",
+        "bytes([256])",
+        "complex('1')",
+        "float('1')",
+        "float('nan', 1)",
+        "set(1)",
+        "dict([(1, 2)])",
+        "dict(**{})",
+        "type('E', (), {})()",
+        "open('/etc/passwd')",
+        "1j + 1",
+        "--1j+2",
+        "'unclosed",
+        "\0",
+        "9" * 5000,
+        "]" * 10,
+        "1e999j + x",
+        "a := 1",
     ],
 )
 def test_everything_else_is_malformed(text: str) -> None:
@@ -45,9 +107,11 @@ def test_everything_else_is_malformed(text: str) -> None:
         literals.parse_value(text)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "(" * 65 + ")" * 65, "-" * 10_000 + "1", "- " * 500 + "1", "x" * 70_000])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "(" * 65 + ")" * 65, "-" * 10_000 + "1", "- " * 500 + "1", "x" * 70_000]
+)
 def test_deep_and_long_texts_are_refused_before_parsing(text: str) -> None:
-    with pytest.raises(literals.MalformedLiteralError, match="nested|longer"):
+    with pytest.raises(literals.MalformedLiteralError, match=r"nested|longer"):
         literals.parse_value(text)
 
 

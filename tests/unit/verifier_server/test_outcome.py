@@ -12,8 +12,16 @@ V = ((b"V", ONE),)
 
 def see(mode: Mode = Mode.CALL, **changes: object) -> tuple[Outcome, Evidence]:
     fields = {
-        "wait_status": 0, "stopped_by": None, "oom_kills": 0, "process_refusals": 0, "frames": (), "frames_broken": False,
-        "usage": Usage(), "hook_events": (), "stdout": b"", "stderr": b"",
+        "wait_status": 0,
+        "stopped_by": None,
+        "oom_kills": 0,
+        "process_refusals": 0,
+        "frames": (),
+        "frames_broken": False,
+        "usage": Usage(),
+        "hook_events": (),
+        "stdout": b"",
+        "stderr": b"",
     }
     result = classify(Observation(**{**fields, **changes}), mode, Limits())
     assert (result.value is None) == (result.outcome is not Outcome.COMPLETED or mode is not Mode.CALL)

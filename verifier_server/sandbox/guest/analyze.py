@@ -53,7 +53,7 @@ def measure(tree: ast.Module, entry_point: str) -> "dict[str, object]":
     }
 
 
-def find_entry_point(tree: ast.Module, name: str):  # noqa: ANN201
+def find_entry_point(tree: ast.Module, name: str):
     """Return the definition that `name` is bound to last at the top level (a function, class or assignment)."""
     found = None
     for node in tree.body:
@@ -115,7 +115,7 @@ def find_imports(nodes: "list[ast.AST]") -> "list[str]":
     return sorted(modules)[:64]
 
 
-def find_remarks(nodes, imports, entry) -> "list[list[str]]":  # noqa: ANN001
+def find_remarks(nodes, imports, entry) -> "list[list[str]]":
     """Return findings as [code, detail] pairs."""
     remarks = []
     used = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}

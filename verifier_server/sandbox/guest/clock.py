@@ -20,7 +20,7 @@ def shift(seconds: int) -> None:
     _shift_datetime(datetime.timedelta(seconds=seconds))
 
 
-def _default_to_now(function):  # noqa: ANN001, ANN202
+def _default_to_now(function):
     return lambda moment=None: function(time.time() if moment is None else moment)
 
 
@@ -29,20 +29,20 @@ def _shift_datetime(delta: datetime.timedelta) -> None:
 
     class ShiftedDateTime(real_datetime):
         @classmethod
-        def now(cls, tz=None):  # noqa: ANN001, ANN206
+        def now(cls, tz=None):
             return real_datetime.now(tz) + delta
 
         @classmethod
-        def utcnow(cls):  # noqa: ANN206
+        def utcnow(cls):
             return real_datetime.utcnow() + delta
 
         @classmethod
-        def today(cls):  # noqa: ANN206
+        def today(cls):
             return real_datetime.today() + delta
 
     class ShiftedDate(real_date):
         @classmethod
-        def today(cls):  # noqa: ANN206
+        def today(cls):
             return real_date.today() + delta
 
     ShiftedDateTime.__name__ = ShiftedDateTime.__qualname__ = "datetime"

@@ -65,7 +65,7 @@ def read_request(fd: int) -> "tuple[dict[str, object], list[bytes]]":
     return header, [read_exactly(fd, count) for count in header["blobs"]]
 
 
-def make_sender(fd: int):  # noqa: ANN201 - a closure over references taken before the program runs
+def make_sender(fd: int):
     """Return a function that writes one frame and does not depend on names a program can rebind."""
     write, pack = os.write, struct.pack
 
@@ -86,7 +86,7 @@ def describe(error: BaseException) -> bytes:
     return text[:500].encode("utf-8", "backslashreplace")
 
 
-def watch_events(send) -> None:  # noqa: ANN001
+def watch_events(send) -> None:
     """Report what the program tries, once per distinct event. Telemetry, not protection."""
     seen = set()
 
@@ -134,7 +134,7 @@ def run_case(fd: int) -> None:
         call_entry_point(code, header, blobs[1], blobs[2], send)
 
 
-def compile_program(source: bytes, send):  # noqa: ANN001, ANN201
+def compile_program(source: bytes, send):
     """Compile, or report a syntax error and end."""
     try:
         return compile(source, "program.py", "exec", dont_inherit=True)
@@ -154,7 +154,7 @@ def make_module(name: str) -> "dict[str, object]":
     return module.__dict__
 
 
-def call_entry_point(code, header, positional, keywords, send) -> None:  # noqa: ANN001
+def call_entry_point(code, header, positional, keywords, send) -> None:
     """Define the program, call its entry point once, send the encoded result, end at once."""
     end, encode = os._exit, codec.encode
     too_large, no_form = codec.TooLargeError, codec.EncodingError
@@ -191,7 +191,7 @@ def flush_quietly() -> None:
             pass
 
 
-def run_script(code, send) -> None:  # noqa: ANN001
+def run_script(code, send) -> None:
     """Run as `__main__`; afterwards the interpreter ends as usual (threads joined, atexit run)."""
     namespace = make_module("__main__")
     namespace["exit"] = namespace["quit"] = sys.exit  # `site` is not loaded

@@ -11,7 +11,6 @@ from typing import Any, Self, TypeVar
 import grpc
 import tenacity
 from google.rpc import error_details_pb2, status_pb2
-
 from populora.verifier.errors import RequestRefusedError, VerifierDefectError, VerifierUnavailableError
 from populora.verifier.v1 import verifier_pb2 as pb
 from populora.verifier.v1 import verifier_pb2_grpc as pb_grpc
@@ -84,7 +83,8 @@ class VerifierClient:
             limits=limits,
             runs=runs,
         )
-        return self.call(self._stub.ValidateTask, request)
+        response: pb.ValidateTaskResponse = self.call(self._stub.ValidateTask, request)
+        return response
 
     def judge_deduction(
         self, expected: pb.Value, answer: str, *, context: pb.RequestContext | None = None
@@ -128,7 +128,8 @@ class VerifierClient:
 
     def judge_answer(self, request: pb.JudgeAnswerRequest) -> pb.JudgeAnswerResponse:
         """Send a ready-made JudgeAnswer request. Raises: see `call`."""
-        return self.call(self._stub.JudgeAnswer, request)
+        response: pb.JudgeAnswerResponse = self.call(self._stub.JudgeAnswer, request)
+        return response
 
     def execute(
         self,
@@ -140,11 +141,13 @@ class VerifierClient:
     ) -> pb.ExecuteResponse:
         """Run a program as a script. Raises: see `call`."""
         request = pb.ExecuteRequest(context=context, program=_to_bytes(program), stdin=stdin, limits=limits)
-        return self.call(self._stub.Execute, request)
+        response: pb.ExecuteResponse = self.call(self._stub.Execute, request)
+        return response
 
     def server_info(self) -> pb.ServerInfo:
         """Ask for versions, protections, limits and load. Raises: see `call`."""
-        return self.call(self._stub.GetServerInfo, pb.GetServerInfoRequest())
+        info: pb.ServerInfo = self.call(self._stub.GetServerInfo, pb.GetServerInfoRequest())
+        return info
 
     def stream(self, requests: Iterable[pb.StreamRequest]) -> Iterator[pb.StreamResponse]:
         """Send items over one stream and yield replies as they come. Not retried: gRPC errors pass through."""
@@ -158,9 +161,10 @@ class VerifierClient:
             VerifierUnavailableError: no answer within `patience_s`.
             VerifierDefectError: the service failed twice on this request.
         """
+        out_of_patience = tenacity.stop_after_delay(self._patience_s)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_is_worth_a_retry),
-            stop=tenacity.stop_any(tenacity.stop_after_delay(self._patience_s), _stop_after_second_defect),
+            stop=lambda state: out_of_patience(state) or _stop_after_second_defect(state),
             wait=_choose_wait,
             before_sleep=self._note_retry,
             reraise=True,
