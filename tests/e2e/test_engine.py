@@ -1,0 +1,152 @@
+"""The vLLM engine with a tiny random model in float32: adapters, base and learner agree in one mixed batch."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from trainer.config import LearningConfig, LoraConfig
+from trainer.learning.learner import Learner
+from trainer.learning.logprobs import TokenSequence, compute_logprobs
+from trainer.rollout.engine import AdapterVersion, EngineError, EngineSettings, GenerationRequest, VllmEngine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+LORA = LoraConfig(rank=8, alpha=16)
+PROMPTS = [(1, 5, 9, 12), (7, 8), (20, 21, 22, 23, 24)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, str]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, head_dim=32, max_position_embeddings=256, attn_implementation="eager",
+        bos_token_id=1, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    folder = tmp_path_factory.mktemp("model")
+    model.save_pretrained(folder)
+    _save_tokenizer(folder)
+    return model, str(folder)
+
+
+def _save_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"<pad>": 0, "<s>": 1, "</s>": 2, **{f"w{i}": i for i in range(3, 256)}}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="<pad>")),
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+    )
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def learner(model) -> Learner:
+    learner = Learner(model[0], lora=LORA, learning=LearningConfig())
+    generator = torch.Generator().manual_seed(1)
+    for uid in ("t00", "t01"):
+        learner.add(uid, seed=3)
+        weights = learner.get_weights(uid)
+        learner.set_weights(uid, {n: torch.randn(w.shape, generator=generator) * 0.3 for n, w in weights.items()})
+    return learner
+
+
+@pytest.fixture(scope="module")
+def engine(model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmEngine]:
+    settings = EngineSettings(
+        model=model[1], max_loras=3, max_lora_rank=8, target_modules=LORA.target_modules, max_model_len=128,
+        max_num_seqs=16, max_num_batched_tokens=64, kv_cache_bytes=64 << 20, dtype="float32",
+        gpu_memory_utilization=0.3, seed=0, threads=os.cpu_count(),
+    )  # fmt: skip
+    engine = VllmEngine(settings, log_path=tmp_path_factory.mktemp("log") / "vllm.log")
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def adapters(
+    engine: VllmEngine, learner: Learner, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, AdapterVersion]:
+    folder = tmp_path_factory.mktemp("adapters")
+    found = {}
+    for number, uid in enumerate(("t00", "t01"), start=1):
+        learner.save_adapter(uid, folder / uid)
+        found[uid] = AdapterVersion(f"{uid}@0", number, str(folder / uid))
+        engine.publish(found[uid])
+    return found
+
+
+def ask(prompt: tuple[int, ...], adapter: AdapterVersion | None, count: int = 2) -> GenerationRequest:
+    return GenerationRequest(prompt_ids=prompt, adapter=adapter, num_samples=count, max_tokens=12, temperature=0.8)
+
+
+def test_a_mixed_batch_gives_everyone_its_own_log_probabilities(engine, learner, model, adapters) -> None:
+    """Base and two adapters in one batch: log-probs agree with the learner to 1e-3, and with no other adapter."""
+    speakers = [None, adapters["t00"], adapters["t01"]] * len(PROMPTS)
+    requests = [ask(prompt, adapter) for adapter, prompt in zip(speakers, PROMPTS * 3, strict=True)]
+    for request, completions in zip(requests, engine.generate(requests), strict=True):
+        for completion in completions:
+            sequence = TokenSequence(request.prompt_ids, completion.token_ids)
+            theirs = torch.tensor(completion.logprobs)
+            expected = {uid: learner.compute_logprobs(uid, [sequence], temperature=0.8)[0] for uid in adapters}
+            with learner._peft.disable_adapter(), torch.no_grad():
+                expected["base"] = compute_logprobs(model[0], [sequence], temperature=0.8)
+            own = request.adapter.name.split("@")[0] if request.adapter else "base"
+            gaps = {uid: float((values - theirs).abs().max()) for uid, values in expected.items()}
+            assert gaps[own] < 1e-3
+            assert all(gap > 0.02 for uid, gap in gaps.items() if uid != own), gaps
+
+
+def test_completions_end_with_the_sampled_end_token_or_at_the_limit(engine, adapters) -> None:
+    for completion in engine.generate([ask(PROMPTS[0], adapters["t00"], 8)])[0]:
+        assert len(completion.token_ids) == len(completion.logprobs)
+        assert (completion.finish_reason == "stop") == (completion.token_ids[-1] == 2)
+        assert completion.finish_reason == "stop" or len(completion.token_ids) == 12
+
+
+def test_a_bad_adapter_is_refused_and_the_others_are_served_on(engine, adapters, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="add"):
+        engine.publish(AdapterVersion("t09@0", 99, str(tmp_path / "missing")))
+    assert engine.generate([ask(PROMPTS[1], adapters["t01"])])
+    with pytest.raises(EngineError, match="not published"):
+        engine.generate([ask(PROMPTS[1], AdapterVersion("t09@0", 99, "x"))])
+
+
+def test_a_new_version_is_served_and_the_old_one_is_not(engine, learner, adapters, tmp_path: Path) -> None:
+    learner.add("t02", seed=5)
+    learner.set_weights("t02", {n: w * 2 for n, w in learner.get_weights("t00").items()})
+    learner.save_adapter("t02", tmp_path / "v1")
+    fresh = AdapterVersion("t00@1", 3, str(tmp_path / "v1"))
+    engine.publish(fresh)
+    engine.retire(adapters["t00"])
+    completion = engine.generate([ask(PROMPTS[0], fresh, 1)])[0][0]
+    sequence = TokenSequence(PROMPTS[0], completion.token_ids)
+    ours = learner.compute_logprobs("t02", [sequence], temperature=0.8)[0]
+    assert float((ours - torch.tensor(completion.logprobs)).abs().max()) < 1e-3
+    with pytest.raises(EngineError, match="not published"):
+        engine.generate([ask(PROMPTS[0], adapters["t00"])])
+
+
+def test_a_killed_worker_is_an_error_that_names_its_log_and_leaves_nothing(engine, adapters) -> None:
+    """Last on purpose: it ends the engine of this module."""
+    group = engine._process.pid
+    members = [p.pid for p in psutil.process_iter() if os.getpgid(p.pid) == group]
+    assert len(members) >= 2
+    os.kill(group, signal.SIGKILL)
+    with pytest.raises(EngineError, match=r"vllm\.log"):
+        engine.generate([ask(PROMPTS[0], adapters["t01"])])
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in members):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

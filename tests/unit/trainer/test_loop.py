@@ -1,0 +1,252 @@
+"""The loop, its records and its checkpoints, with a scripted engine and verifier and a tiny random model."""
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fakes import LetterChat, ScriptedEngine, ScriptedVerification, make_seed_problems
+from trainer import checkpoint
+from trainer.checkpoint import RunState
+from trainer.config import ConfigError, TrainerConfig, load_config
+from trainer.domain import Member, Rating, Role
+from trainer.evolving import make_uid
+from trainer.learning.learner import Learner, hash_weights
+from trainer.loop import Loop, Parts
+from trainer.metrics import MetricsWriter
+from trainer.publication import Publisher
+from trainer.store import RunStore, StoreError
+
+SETTINGS = [
+    "run.steps=4", "tasks.prompts_per_teacher=2", "tasks.proposals_per_prompt=3", "tasks.problems_per_student=3",
+    "tasks.attempts_per_problem=3", "tasks.induction_cases=2", "evolution.every=2", "evolution.fraction=0.5",
+    "evolution.parents=population", "lora.rank=4", "lora.alpha=8", "learning.learning_rate=0.01",
+    "learning.logprob_tolerance=1000", "run.keep_checkpoints=2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=512, attn_implementation="eager",
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def make_parts(
+    tiny, folder: Path, *, resume: bool = False, lose_every: int = 0, overrides: list[str] | None = None
+) -> Parts:
+    config = load_config([], [*SETTINGS, *(overrides or [])])
+    learner = Learner(copy.deepcopy(tiny), lora=config.lora, learning=config.learning)
+    if resume:
+        store = RunStore.open(folder)
+        state = checkpoint.load(store, learner, config)
+    else:
+        store = RunStore.create(folder.parent, folder.name)
+        store.folder.rename(folder)
+        store = RunStore(folder)
+        store.write_environment({})
+        state = RunState(step=0, members=[], problems=make_seed_problems(), generator=random.Random(1))
+        for role in Role:
+            for _ in range(2):
+                uid = make_uid(state, role)
+                learner.add(uid, seed=len(state.members))
+                state.members.append(Member(uid=uid, role=role, rating=Rating(25.0, 25 / 3)))
+    engine = ScriptedEngine()
+    publisher = Publisher(store, learner, engine, probe_ids=(5, 6, 7))
+    for member in state.members:
+        publisher.publish(member, state)
+    if not resume:
+        checkpoint.save(store, state, learner, config)
+    return Parts(
+        config=config, store=store, state=state, learner=learner, engine=engine, publisher=publisher,
+        verification=ScriptedVerification(lose_every=lose_every), chat=LetterChat(),
+        metrics=MetricsWriter(store, first_step=state.step + 1), notice=lambda text: None,
+    )  # fmt: skip
+
+
+def run(parts: Parts, steps: int) -> None:
+    loop = Loop(parts)
+    for _ in range(steps):
+        loop.run_step(lambda phase: None)
+
+
+def fingerprint(parts: Parts) -> dict[str, object]:
+    state = parts.state
+    return {
+        "weights": {m.uid: hash_weights(parts.learner.get_weights(m.uid)) for m in state.members},
+        "members": [(m.uid, m.version, m.rating, m.parents, m.games) for m in state.members],
+        "problems": [p.uid for p in state.problems],
+        "random": state.generator.getstate(),
+        "attempts": parts.store.read("attempts"),
+        "matches": parts.store.read("matches"),
+        "lineage": parts.store.read("lineage"),
+    }
+
+
+@pytest.mark.parametrize("killed_after", [1, 2, 3])
+def test_a_resumed_run_equals_an_uninterrupted_one(tiny, tmp_path: Path, killed_after: int) -> None:
+    straight = make_parts(tiny, tmp_path / "straight")
+    run(straight, 4)
+    run(make_parts(tiny, tmp_path / "killed"), killed_after)
+    resumed = make_parts(tiny, tmp_path / "killed", resume=True)
+    # What a killed step left behind must not count.
+    resumed.store.append("events", [{"torn": True}])
+    assert resumed.state.step == killed_after
+    run(resumed, 4 - killed_after)
+    assert fingerprint(resumed) == fingerprint(straight)
+
+
+class Killed(BaseException):
+    """Stands for kill -9: nothing catches it."""
+
+
+@pytest.mark.parametrize("phase", ["propose", "judge", "learn", "publish", "evolve", "record"])
+def test_a_step_killed_in_any_phase_is_done_again(tiny, tmp_path: Path, phase: str) -> None:
+    straight = make_parts(tiny, tmp_path / "straight")
+    run(straight, 4)
+    killed = make_parts(tiny, tmp_path / "killed")
+    run(killed, 1)
+
+    def die(name: str) -> None:
+        if name == phase:
+            raise Killed
+
+    with pytest.raises(Killed):
+        Loop(killed).run_step(die)
+    resumed = make_parts(tiny, tmp_path / "killed", resume=True)
+    assert resumed.state.step == 1
+    run(resumed, 3)
+    assert fingerprint(resumed) == fingerprint(straight)
+    assert [row["step"] for row in resumed.store.read("metrics")] == [1, 2, 3, 4]
+
+
+def test_a_kill_between_records_and_checkpoint_loses_only_that_step(tiny, tmp_path: Path, monkeypatch) -> None:
+    killed = make_parts(tiny, tmp_path / "killed")
+    run(killed, 1)
+    monkeypatch.setattr(checkpoint, "commit_folder", lambda *a: (_ for _ in ()).throw(Killed()))
+    with pytest.raises(Killed):
+        run(killed, 1)
+    monkeypatch.undo()
+    assert [row["step"] for row in killed.store.read("metrics")] == [1, 2]
+    resumed = make_parts(tiny, tmp_path / "killed", resume=True)
+    assert [row["step"] for row in resumed.store.read("metrics")] == [1]
+    run(resumed, 1)
+    assert [row["step"] for row in resumed.store.read("metrics")] == [1, 2]
+
+
+def test_trouble_of_the_verifier_is_masked_and_never_scored(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run", lose_every=3)
+    run(parts, 2)
+    samples = parts.store.read("attempts")
+    unjudged = [s for s in samples if s["grade"] == "unjudged"]
+    assert unjudged
+    assert all(s["reward"] is None for s in unjudged)
+    judged = [s for s in samples if s["role"] == "student" and s["grade"] != "unjudged"]
+    assert all(s["reward"] is not None for s in judged)
+    assert parts.store.read("metrics")[0]["student/unjudged"] > 0
+
+
+def test_every_member_learns_from_its_own_samples_only(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    seen: dict[str, set[str]] = {}
+    original = parts.learner.update
+
+    def watch(uid, samples, advantages, **options):
+        seen.setdefault(uid, set()).update(s.member for s in samples)
+        return original(uid, samples, advantages, **options)
+
+    parts.learner.update = watch
+    run(parts, 2)
+    assert seen
+    assert all(members == {uid} for uid, members in seen.items())
+
+
+def test_old_versions_are_retired_and_the_first_is_kept_on_disk(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 4)
+    assert len(parts.engine.published) == 4
+    for member in parts.state.members:
+        versions = parts.store.list_adapter_versions(member.uid)
+        assert versions[0] == 0
+        assert versions[-1] == member.version
+        assert len(versions) <= 3
+
+
+def test_evolution_replaces_one_of_each_role_and_says_how_old_it_was(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 2)
+    lineage = parts.store.read("lineage")
+    assert {event["role"] for event in lineage} == {"teacher", "student"}
+    assert all(event["age_steps"] == 2 for event in lineage)
+    uids = [m.uid for m in parts.state.members]
+    assert len(set(uids)) == 4
+    for event in lineage:
+        child = next(m for m in parts.state.members if m.uid == event["child"])
+        assert event["culled"] not in uids
+        assert (child.rating, child.born_step) == (Rating(25.0, 25 / 3), 2)
+
+
+def test_buffer_problems_are_not_credited_to_a_teacher(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run", overrides=["tasks.problems_per_student=9"])
+    run(parts, 1)
+    fresh = {p["uid"] for p in parts.store.read("problems")}
+    attempts = [s for s in parts.store.read("attempts") if s["role"] == "student"]
+    assert any(s["problem"] not in fresh for s in attempts)
+    games = sum(len(match["winners"]) for match in parts.store.read("matches"))
+    assert games <= max(len(fresh), 2)
+
+
+def test_checkpoints_are_limited_and_old_ones_removed(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 4)
+    assert [p.name for p in checkpoint.list_checkpoints(parts.store)] == ["step-000003", "step-000004"]
+
+
+def test_a_checkpoint_of_other_settings_is_refused_by_name(tiny, tmp_path: Path) -> None:
+    run(make_parts(tiny, tmp_path / "run"), 1)
+    with pytest.raises(ConfigError, match=r"learning\.learning_rate: 0\.01 -> 0\.5"):
+        make_parts(tiny, tmp_path / "run", resume=True, overrides=["learning.learning_rate=0.5"])
+    with pytest.raises(ConfigError, match=r"lora\.rank: 4 -> 8"):
+        make_parts(tiny, tmp_path / "run", resume=True, overrides=["lora.rank=8"])
+
+
+@pytest.mark.parametrize("damage", ["state.json", "t00.adapter.safetensors", "s01.optimizer.safetensors"])
+def test_a_damaged_checkpoint_is_refused_and_nothing_is_cut(tiny, tmp_path: Path, damage: str) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 1)
+    path = checkpoint.list_checkpoints(parts.store)[-1] / damage
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    before = parts.store.read("attempts")
+    with pytest.raises(StoreError, match="damaged"):
+        make_parts(tiny, tmp_path / "run", resume=True)
+    assert parts.store.read("attempts") == before
+
+
+def test_no_checkpoint_and_no_run_are_explained(tiny, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="not a run folder"):
+        RunStore.open(tmp_path)
+    store = RunStore.create(tmp_path, "empty")
+    store.write_environment({})
+    with pytest.raises(StoreError, match="no checkpoint"):
+        checkpoint.load(
+            store,
+            Learner(copy.deepcopy(tiny), lora=TrainerConfig().lora, learning=TrainerConfig().learning),
+            TrainerConfig(),
+        )
+
+
+def test_nothing_in_a_run_folder_is_pickled(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 1)
+    suffixes = {p.suffix for p in parts.store.folder.rglob("*") if p.is_file() and "tensorboard" not in p.parts}
+    assert suffixes <= {".json", ".jsonl", ".safetensors", ".yaml", ".log"}
+    for path in parts.store.folder.rglob("*.json"):
+        json.loads(path.read_text())
