@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -114,7 +115,7 @@ class ServerProcess:
 
     def start(self) -> float:
         """Start and wait until ready; returns the seconds it took."""
-        log = self.state_dir / "server.log"
+        log = Path(tempfile.mkstemp(prefix="server-", suffix=".log", dir=self.state_dir)[1])
         begin = time.monotonic()
         with log.open("wb") as file:
             self.process = subprocess.Popen(

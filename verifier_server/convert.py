@@ -74,11 +74,13 @@ def read_task(message: pb.ValidateTaskRequest) -> TaskQuestion:
     _check_count("arguments", len(message.arguments), limits_table.MAX_CASES)
     runs = message.runs or _DEFAULT_RUNS
     _check_count("runs", runs, limits_table.MAX_RUNS)
+    limits = read_limits(message.limits)
+    _check_response_size("arguments", len(message.arguments), limits)
     return TaskQuestion(
         program=read_program(message.program),
         entry_point=read_entry_point(message.entry_point),
         arguments=tuple(message.arguments),
-        limits=read_limits(message.limits),
+        limits=limits,
         runs=runs,
     )
 
@@ -106,6 +108,7 @@ def read_question(message: pb.JudgeAnswerRequest) -> AnswerQuestion:
 
 def _read_induction(message: pb.Induction, limits: Limits) -> InductionQuestion:
     _check_count("induction.cases", len(message.cases), limits_table.MAX_CASES)
+    _check_response_size("induction.cases", len(message.cases), limits)
     cases = []
     for number, case in enumerate(message.cases):
         field = f"induction.cases[{number}]"
@@ -135,6 +138,16 @@ def _check_count(field: str, count: int, maximum: int) -> None:
         raise InvalidRequestError(f"{field} = {count} is outside 1 to {maximum}")
 
 
+def _check_response_size(field: str, count: int, limits: Limits) -> None:
+    """The values of all cases must fit into one response."""
+    total = count * limits.value_bytes
+    if total > limits_table.MAX_RESPONSE_VALUES_BYTES:
+        raise InvalidRequestError(
+            f"{count} {field} x limits.value_bytes = {limits.value_bytes} is {total} bytes, at most "
+            f"{limits_table.MAX_RESPONSE_VALUES_BYTES} fit into a response"
+        )
+
+
 # --- to protobuf -----------------------------------------------------------------------------------------
 
 
@@ -150,7 +163,10 @@ def write_evidence(evidence: Evidence | None) -> pb.Evidence:
 
 def write_run(run: CaseRun) -> pb.RunResult:
     """Return what a program did on one case."""
-    value = pb.Value(canonical=run.value, literal=literals.render(run.value)) if run.value is not None else None
+    value = None
+    if run.value is not None:
+        literal = literals.render(run.value)
+        value = pb.Value(canonical=run.value, literal=literal if len(literal) <= literals.MAX_TEXT_BYTES else "")
     return pb.RunResult(
         outcome=write_outcome(run.outcome),
         evidence=write_evidence(run.evidence),

@@ -1,6 +1,7 @@
 """A fixed number of slots and one bounded first-in-first-out queue in front of them."""
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -70,7 +71,8 @@ class Scheduler:
             if future.done() and not future.cancelled():
                 self._release(future.result())  # the slot came at the same moment
             else:
-                self._waiting.remove(future)
+                with contextlib.suppress(ValueError):  # `_release` may have dropped it already
+                    self._waiting.remove(future)
             raise
 
     def _release(self, slot: int) -> None:

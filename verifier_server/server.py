@@ -72,6 +72,8 @@ def _check_address(address: str) -> None:
     if address.startswith("unix:"):
         path = Path(address.removeprefix("unix:"))
         if path.exists():
+            if not path.is_socket():
+                raise SetupError(f"{path} exists and is not a socket: choose another --address")
             with socket.socket(socket.AF_UNIX) as probe:
                 if probe.connect_ex(str(path)) == 0:
                     raise SetupError(f"{address} is in use: stop the other server or choose --address")

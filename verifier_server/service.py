@@ -5,7 +5,7 @@ items of a stream share them.
 """
 
 import asyncio
-import contextlib
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,6 +36,8 @@ from verifier_server.scheduler import Scheduler, Turn
 
 _LOG = structlog.get_logger()
 _MAX_STREAM_ITEMS = 1024
+_LARGE_BYTES = 64 << 10
+_DEFECT = "defect of the verifier, see its log"
 _TENANT = "local"  # loopback and Unix sockets only: there are no tokens yet
 
 _STATUS: dict[type[ServiceError], grpc.StatusCode] = {
@@ -96,7 +98,8 @@ class VerifierService(pb_grpc.VerifierServicer):
 
     async def Stream(self, requests: AsyncIterator[pb.StreamRequest], context: Any) -> AsyncIterator[pb.StreamResponse]:
         """See the proto."""
-        replies: asyncio.Queue[pb.StreamResponse | None] = asyncio.Queue(maxsize=64)
+        # Unbounded, so that an answer is never lost; `_read_items` reads no further while many wait.
+        replies: asyncio.Queue[pb.StreamResponse | None] = asyncio.Queue()
         items: dict[str, asyncio.Task[None]] = {}
         reader = asyncio.create_task(self._read_items(requests, items, replies))
         try:
@@ -123,6 +126,8 @@ class VerifierService(pb_grpc.VerifierServicer):
             status = make_status(error)
             details = (("grpc-status-details-bin", status.SerializeToString()),)
             await context.abort(_STATUS[type(error)], status.message, trailing_metadata=details)
+        except Exception as error:
+            await context.abort(grpc.StatusCode.INTERNAL, f"{_DEFECT}: {type(error).__name__}")
 
     async def _answer(self, request: Any) -> Any:
         """Answer one request message of any kind; every request ends in one log line."""
@@ -134,19 +139,26 @@ class VerifierService(pb_grpc.VerifierServicer):
                 raise NotReadyError("the verifier is not ready: starting, shutting down, or failed its self-test")
             who = convert.read_context(request.context, tenant=_TENANT, request_id=uuid.uuid4().hex)
             log = log.bind(request_id=who.request_id, run=who.run, step=who.step, member=who.member)
-            handler = self._make_handler(request)
+            if request.ByteSize() > _LARGE_BYTES:  # parsing takes a while: not on the event loop
+                handler = await asyncio.to_thread(self._make_handler, request)
+            else:
+                handler = self._make_handler(request)
             async with self._scheduler.turn() as turn:
                 begin = time.monotonic()
                 reply = await handler(turn)
-            return self._finish(log, who, method, reply, turn, time.monotonic() - begin)
+                run_s = time.monotonic() - begin
+            return await self._finish(log, who, method, reply, turn, run_s)
         except ServiceError as error:
             log.warning("request_refused", error=str(error), status=_STATUS[type(error)].name)
             raise
         except asyncio.CancelledError:
             log.info("request_cancelled", wall_s=round(time.monotonic() - start, 4))
             raise
+        except Exception:
+            log.exception("request_failed")
+            raise
 
-    def _finish(self, log: Any, who: Context, method: str, reply: _Reply, turn: Turn, run_s: float) -> Any:
+    async def _finish(self, log: Any, who: Context, method: str, reply: _Reply, turn: Turn, run_s: float) -> Any:
         self._audit.append(
             who, method=method, program=reply.program, verdict=reply.verdict, runs=reply.runs, detail=reply.detail
         )
@@ -168,6 +180,8 @@ class VerifierService(pb_grpc.VerifierServicer):
             run_s=round(run_s, 4),
             outcomes=sorted({str(run.outcome) for run in reply.runs}),
         )
+        if sum(len(run.value or b"") for run in reply.runs) > _LARGE_BYTES:
+            return await asyncio.to_thread(reply.write, provenance)
         return reply.write(provenance)
 
     def _make_handler(self, request: Any) -> Callable[[Turn], Awaitable[_Reply]]:
@@ -227,22 +241,35 @@ class VerifierService(pb_grpc.VerifierServicer):
         replies: "asyncio.Queue[pb.StreamResponse | None]",
     ) -> None:
         """Start a task for each item; when the client has sent all, wait for them and end the replies."""
-        async for request in requests:
-            if request.WhichOneof("item") == "cancel":
-                if request.id in items:
-                    items[request.id].cancel()
-                continue
-            problem = _find_item_problem(request, items)
-            if problem is not None:
-                await replies.put(pb.StreamResponse(id=request.id, status=make_status(problem)))
-                continue
-            task = asyncio.create_task(self._answer_item(request, replies))
-            items[request.id] = task
-            task.add_done_callback(partial(_forget, items, request.id))
-        await asyncio.gather(*items.values(), return_exceptions=True)
-        await replies.put(None)
+        try:
+            async for request in requests:
+                self._start_item(request, items, replies)
+                while replies.qsize() >= _MAX_STREAM_ITEMS:
+                    await asyncio.sleep(0.01)
+            await asyncio.gather(*items.values(), return_exceptions=True)
+        finally:
+            replies.put_nowait(None)
+
+    def _start_item(
+        self,
+        request: pb.StreamRequest,
+        items: dict[str, asyncio.Task[None]],
+        replies: "asyncio.Queue[pb.StreamResponse | None]",
+    ) -> None:
+        if request.WhichOneof("item") == "cancel":
+            if request.id in items:
+                items[request.id].cancel()
+            return
+        problem = _find_item_problem(request, items)
+        if problem is not None:
+            replies.put_nowait(pb.StreamResponse(id=request.id, status=make_status(problem)))
+            return
+        task = asyncio.create_task(self._answer_item(request, replies))
+        items[request.id] = task
+        task.add_done_callback(partial(_forget, items, request.id, replies))
 
     async def _answer_item(self, request: pb.StreamRequest, replies: "asyncio.Queue[pb.StreamResponse | None]") -> None:
+        """Answer one item; a cancelled task is answered by `_forget`."""
         kind = str(request.WhichOneof("item"))
         try:
             async with asyncio.timeout(request.timeout_s or None):
@@ -253,21 +280,24 @@ class VerifierService(pb_grpc.VerifierServicer):
         except TimeoutError:
             status = status_pb2.Status(code=code_pb2.DEADLINE_EXCEEDED, message="the item's timeout_s passed")
             reply = pb.StreamResponse(id=request.id, status=status)
-        except asyncio.CancelledError:
-            status = status_pb2.Status(code=code_pb2.CANCELLED, message="cancelled by the client")
-            with contextlib.suppress(asyncio.QueueFull):
-                replies.put_nowait(pb.StreamResponse(id=request.id, status=status))
-            raise
-        except Exception:
-            _LOG.exception("item_failed", item=request.id)
-            status = status_pb2.Status(code=code_pb2.INTERNAL, message="defect of the verifier, see its log")
+        except Exception as error:
+            status = status_pb2.Status(code=code_pb2.INTERNAL, message=f"{_DEFECT}: {type(error).__name__}")
             reply = pb.StreamResponse(id=request.id, status=status)
-        await replies.put(reply)
+        replies.put_nowait(reply)
 
 
-def _forget(items: dict[str, Any], key: str, task: object) -> None:
+def _forget(
+    items: dict[str, Any],
+    key: str,
+    replies: "asyncio.Queue[pb.StreamResponse | None]",
+    task: "asyncio.Task[None]",
+) -> None:
+    """Drop a finished item; a cancelled one has not been answered yet, even if it never began to run."""
     if items.get(key) is task:
         del items[key]
+    if task.cancelled():
+        status = status_pb2.Status(code=code_pb2.CANCELLED, message="cancelled by the client")
+        replies.put_nowait(pb.StreamResponse(id=key, status=status))
 
 
 def _find_item_problem(request: pb.StreamRequest, items: dict[str, Any]) -> InvalidRequestError | QueueFullError | None:
@@ -277,8 +307,8 @@ def _find_item_problem(request: pb.StreamRequest, items: dict[str, Any]) -> Inva
         return InvalidRequestError(f"id {request.id!r} is already open on this stream")
     if request.WhichOneof("item") is None:
         return InvalidRequestError("item is not set")
-    if request.timeout_s < 0:
-        return InvalidRequestError(f"timeout_s = {request.timeout_s:g} is negative")
+    if not (math.isfinite(request.timeout_s) and request.timeout_s >= 0):
+        return InvalidRequestError(f"timeout_s = {request.timeout_s:g} is not a time")
     return QueueFullError(0.5) if len(items) >= _MAX_STREAM_ITEMS else None
 
 

@@ -472,3 +472,122 @@ def test_the_client_gives_up_after_its_patience(tmp_path: Path) -> None:
         with pytest.raises(VerifierUnavailableError, match=r"nobody\.sock"):
             client.server_info()
         assert time.monotonic() - start < 8
+
+
+# --- what reviews found -------------------------------------------------------------------------------------
+
+
+def test_a_forged_hook_event_cannot_turn_a_failure_into_a_status(client: VerifierClient) -> None:
+    forge = "import os\ndata = b'[\"\\\\ud800\", \"x\"]'\nos.write(3, b'H' + len(data).to_bytes(4, 'little') + data)\n"
+    assert client.judge_induction(forge + "def f(x): return 0", [("1", value("2"))]).verdict == pb.VERDICT_WRONG
+    assert client.execute(forge).result.outcome == pb.OUTCOME_COMPLETED
+
+
+@pytest.mark.parametrize("text", ["1" * 400 + "+1j", "1+" * 1500 + "1", "-\\\n" * 1500 + "1"])
+def test_no_answer_text_becomes_a_status(client: VerifierClient, text: str) -> None:
+    assert client.judge_deduction(value("1"), text).verdict == pb.VERDICT_MALFORMED
+    assert client.judge_abduction("def f(x): return x", value("1"), text).verdict == pb.VERDICT_MALFORMED
+    assert list(client.validate_task("def f(x): return x", [text]).reasons) == [pb.REASON_MALFORMED_ARGUMENTS]
+
+
+@pytest.mark.parametrize(
+    "program", ["def f(n): return '-' * n", "def f(n): return '(' * n", "def f(n): return [['['] * n]"]
+)
+def test_the_literal_of_every_valid_value_is_a_right_answer(client: VerifierClient, program: str) -> None:
+    response = client.validate_task(program, ["70"], runs=1)
+    assert response.valid
+    found = response.results[0].value
+    assert client.judge_deduction(found, found.literal).verdict == pb.VERDICT_CORRECT
+
+
+def test_a_value_that_nobody_could_write_down_is_rejected_at_validation(client: VerifierClient) -> None:
+    response = client.validate_task("def f(): return [None] * 16000", [""])
+    assert list(response.reasons) == [pb.REASON_RUN_FAILED]
+    assert "literal" in response.detail
+
+
+def test_a_program_with_a_huge_constant_is_no_syntax_error(client: VerifierClient) -> None:
+    assert client.validate_task(f"def f(x): return x & 0x{'f' * 8000}", ["5"]).valid
+
+
+def test_the_hash_does_not_depend_on_any_chosen_name(client: VerifierClient) -> None:
+    form = "def f({a}, {b}=1):\n    try:\n        return g({b}={a})\n    except ValueError as {e}:\n        return {b}\ndef g({b}):\n    return {b}"
+    names = ({"a": "x", "b": "y", "e": "z"}, {"a": "sum", "b": "k", "e": "error"})
+    hashes = {client.validate_task(form.format(**n), ["1"], runs=1).features.ast_hash for n in names}
+    assert len(hashes) == 1
+
+
+def test_a_large_value_does_not_stop_the_service_for_others(server: ServerProcess) -> None:
+    """A value of 1 MiB, nested 62 deep, is checked while other requests are answered."""
+    nested = "def f():\n  x = tuple(range(250000))\n  for _ in range(62): x = frozenset({x})\n  return x"
+    with grpc.insecure_channel(server.address) as channel:
+        stub = pb_grpc.VerifierStub(channel)
+        request = pb.ValidateTaskRequest(
+            program=nested.encode(), arguments=[""], runs=1, limits=pb.Limits(value_bytes=2 << 20)
+        )
+        call = stub.ValidateTask.future(request)
+        slowest = 0.0
+        while not call.done():
+            start = time.monotonic()
+            stub.GetServerInfo(pb.GetServerInfoRequest())
+            slowest = max(slowest, time.monotonic() - start)
+            time.sleep(0.01)
+        assert not call.result().valid  # too long to be written down
+        assert slowest < 1.0
+
+
+def test_many_expired_deadlines_leave_no_jail(client: VerifierClient, server: ServerProcess) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        stub = pb_grpc.VerifierStub(channel)
+        calls = [
+            stub.Execute.future(pb.ExecuteRequest(program=b"print(1)"), timeout=0.03 + 0.01 * i) for i in range(30)
+        ]
+        for call in calls:
+            call.exception()
+    wait_until(lambda: client.server_info().running == 0, 10.0)
+    info = client.server_info()
+    assert (info.live_jails, info.live_run_cgroups, info.zombies) == (0, 0, 0)
+
+
+def test_cancelled_items_are_answered_even_if_nobody_reads(client: VerifierClient) -> None:
+    count = 120
+
+    def items() -> object:
+        for number in range(count):
+            yield pb.StreamRequest(id=str(number), execute=pb.ExecuteRequest(program=SLEEP))
+        time.sleep(0.5)
+        for number in range(count):
+            yield pb.StreamRequest(id=str(number), cancel=pb.Cancel())
+
+    replies = client.stream(items())
+    time.sleep(1.5)
+    codes = [reply.status.code for reply in replies]
+    assert codes == [grpc.StatusCode.CANCELLED.value[0]] * count
+
+
+@pytest.mark.parametrize("timeout", [-1.0, float("nan"), float("inf")])
+def test_a_timeout_that_is_no_time_is_refused(client: VerifierClient, timeout: float) -> None:
+    item = pb.StreamRequest(id="a", timeout_s=timeout, execute=pb.ExecuteRequest(program=b"1"))
+    assert [r.status.code for r in client.stream([item])] == [grpc.StatusCode.INVALID_ARGUMENT.value[0]]
+
+
+def test_a_file_at_the_socket_path_is_not_removed(tmp_path: Path, state_dir: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("keep")
+    command = [
+        sys.executable,
+        "-m",
+        "verifier_server",
+        "serve",
+        "--state-dir",
+        str(state_dir),
+        "--address",
+        f"unix:{precious}",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert (result.returncode, precious.read_text()) == (2, "keep")
+
+
+def test_values_that_cannot_fit_into_a_response_are_refused_at_once(client: VerifierClient) -> None:
+    with pytest.raises(RequestRefusedError, match="value_bytes"):
+        client.validate_task("def f(): return 1", [""] * 100, limits=pb.Limits(value_bytes=1 << 20))

@@ -203,6 +203,21 @@ ATTACKS = [
         S,
     ),
     Attack(
+        "hook_event_with_a_surrogate",
+        "import os\ndef f():\n  data = b'[\"\\\\ud800\", \"x\"]'\n  os.write(3, b'H' + len(data).to_bytes(4, 'little') + data)\n  return 1",
+        Outcome.COMPLETED,
+        S,
+    ),
+    Attack(
+        "locks_and_watches_are_refused",
+        "import fcntl, ctypes\ndef f():\n  out = []\n  for call in (fcntl.flock, fcntl.lockf):\n    try: call(open('/guest/run.py'), fcntl.LOCK_SH)\n"
+        "    except PermissionError: out.append(1)\n  return [*out, ctypes.CDLL(None).inotify_init()]",
+        Outcome.COMPLETED,
+        S,
+    ),
+    Attack("signal_31_to_itself", "import os\ndef f(): os.kill(os.getpid(), 31)", Outcome.SYSCALL_DENIED, K),
+    Attack("signal_24_to_itself", "import os\ndef f(): os.kill(os.getpid(), 24)", Outcome.SIGNALED, K, 1.5, {}, 24),
+    Attack(
         "patched_builtins",
         "import builtins\nbuiltins.type = lambda x: int\nbuiltins.len = lambda x: 0\ndef f(): return [1, 2]",
         Outcome.INVALID_RESULT,
@@ -523,3 +538,35 @@ def test_the_clock_can_be_shifted(engine: EngineThread) -> None:
     assert 800 * 86_400 - 60 <= then[0] - now[0] <= 800 * 86_400 + 60
     assert then[1] > now[1]
     assert then[2] > now[2]
+
+
+def test_files_of_one_case_are_not_seen_by_the_next(engine: EngineThread) -> None:
+    program = "import os\ndef f():\n  open('/tmp/mark', 'w').close()\n  return len(os.listdir('/tmp'))"
+    results = engine.run(make_run(program, cases=3))
+    assert {r.value for r in results} == {b"I\0\1\2"}  # the working folder and the mark
+
+
+def test_a_case_that_uses_up_all_files_does_not_fail_the_next(engine: EngineThread) -> None:
+    program = (
+        "def f():\n  try:\n    for i in range(10**6): open(f'/tmp/{i}', 'w').close()\n  except OSError: return 'full'"
+    )
+    assert [r.outcome for r in engine.run(make_run(program, cases=2))] == [Outcome.COMPLETED] * 2
+
+
+def test_a_closed_frame_socket_costs_the_service_nothing(engine: EngineThread) -> None:
+    """An end of file must not make the event loop spin while the program sleeps."""
+    program = "import socket, time\ndef f():\n  socket.socket(fileno=3).shutdown(socket.SHUT_WR)\n  time.sleep(9)"
+    before = time.process_time()
+    result = engine.run(make_run(program, wall_time_s=1.5))[0]
+    assert result.outcome is Outcome.WALL_TIMEOUT
+    assert time.process_time() - before < 0.5
+
+
+def test_datetime_under_a_shifted_clock_is_still_datetime(engine: EngineThread) -> None:
+    program = (
+        "import datetime as d\nfrom datetime import date, datetime\ndef f():\n  x = datetime(2020, 1, 2, 3)\n"
+        "  return [repr(x), str([x.date()]), isinstance(x, date), isinstance(x.date(), date), isinstance(d.datetime.now(), datetime),"
+        " issubclass(datetime, date), (x - datetime(2020, 1, 1)).days, datetime.fromisoformat('2020-01-01').year, type(x).__name__]"
+    )
+    plain, shifted = (engine.run(make_run(program, clock_shift_s=s))[0] for s in (0, 86_400))
+    assert plain.value == shifted.value is not None

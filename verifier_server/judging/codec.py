@@ -302,59 +302,41 @@ def skip(reader: Reader) -> None:
     _check(reader, 0)
 
 
-def _check(reader: Reader, depth: int) -> None:
+def contains_unhashable(data: bytes) -> bool:
+    """Whether a well-formed encoding is unhashable: a list, set or dict, or a tuple that holds one."""
+    return not _check(Reader(data), 0)
+
+
+def _check(reader: Reader, depth: int) -> bool:
+    """Check one value and return whether it is hashable; linear in its size."""
     if depth > MAX_DEPTH:
         raise EncodingError(f"value is nested more than {MAX_DEPTH} deep")
     tag = reader.take(1)
     if tag in (b"L", b"U"):
-        for _ in range(reader.varint()):
-            _check(reader, depth + 1)
-    elif tag in (b"E", b"Z", b"M"):
+        hashable = [_check(reader, depth + 1) for _ in range(reader.varint())]
+        return tag == b"U" and all(hashable)
+    if tag in (b"E", b"Z", b"M"):
         _check_ordered(reader, depth, has_values=tag == b"M")
-    elif tag == b"R":
+        return tag == b"Z"
+    if tag == b"R":
         _check_range(reader)
     else:
         reader.scalar(tag)
+    return True
 
 
 def _check_ordered(reader: Reader, depth: int, *, has_values: bool) -> None:
     previous = b""
     for _ in range(reader.varint()):
         start = reader.position
-        _check_key(reader, depth + 1)
+        if not _check(reader, depth + 1):
+            raise EncodingError("an unhashable value cannot be an element or a key")
         key = reader.data[start : reader.position]
         if key <= previous:
             raise EncodingError("items are not in ascending order")
         previous = key
         if has_values:
             _check(reader, depth + 1)
-
-
-def _check_key(reader: Reader, depth: int) -> None:
-    """Check an element of a set or a key of a dict: only hashable types can stand there."""
-    start = reader.position
-    _check(reader, depth)
-    if contains_unhashable(reader.data[start : reader.position]):
-        raise EncodingError("an unhashable value cannot be an element or a key")
-
-
-def contains_unhashable(data: bytes) -> bool:
-    """Whether a well-formed encoding is unhashable: a list, set or dict, or a tuple that holds one."""
-    reader = Reader(data)
-
-    def visit() -> bool:
-        tag = reader.take(1)
-        if tag in (b"L", b"E", b"M"):
-            return True
-        if tag in (b"U", b"Z"):
-            return any(visit() for _ in range(reader.varint()))
-        if tag == b"R":
-            _check_range(reader)
-        else:
-            reader.scalar(tag)
-        return False
-
-    return visit()
 
 
 def _check_range(reader: Reader) -> None:

@@ -7,14 +7,27 @@ Answers and argument lists are text of Python literals. Size and bracket depth a
 """
 
 import ast
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from typing import TypeVar
 
 from verifier_server.judging import codec
 
 MAX_TEXT_BYTES = 64 * 1024
-MAX_NESTING = 64
+MAX_NESTING = codec.MAX_DEPTH
+# `frozenset({...})` opens two brackets for one level.
+_MAX_BRACKETS = 2 * MAX_NESTING + 2
+_QUIET = re.compile(
+    r"'''(?:\\.|[^\\])*?'''"
+    r'|"""(?:\\.|[^\\])*?"""'
+    r"|'(?:\\.|[^'\\\n])*'"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|#[^\n]*",
+    re.DOTALL,
+)
 
 
 class MalformedLiteralError(ValueError):
@@ -29,6 +42,23 @@ class Arguments:
     keywords: bytes
 
 
+Result = TypeVar("Result")
+
+
+def _guard(parse: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Turn what deep or huge numbers raise on their way through the tree into MalformedLiteralError."""
+
+    @wraps(parse)
+    def guarded(text: str) -> Result:
+        try:
+            return parse(text)
+        except (OverflowError, RecursionError, codec.EncodingError) as error:
+            raise MalformedLiteralError(f"not a value: {type(error).__name__}") from error
+
+    return guarded
+
+
+@_guard
 def parse_value(text: str) -> bytes:
     """Return the canonical encoding of the literal in `text`.
 
@@ -44,6 +74,7 @@ def parse_value(text: str) -> bytes:
     return _encode(call.args[0])
 
 
+@_guard
 def parse_answer(text: str) -> bytes:
     """Like `parse_value`, but a bare `1, 2` is the tuple (1, 2), as after a Python `return`."""
     call = _parse_call(text)
@@ -52,6 +83,7 @@ def parse_answer(text: str) -> bytes:
     return parse_value(text)
 
 
+@_guard
 def parse_arguments(text: str) -> Arguments:
     """Return the arguments written in `text` as between the parentheses of a call; empty text is no arguments.
 
@@ -94,16 +126,21 @@ def _parse_call(text: str) -> ast.Call:
 
 
 def _check_bounds(text: str) -> None:
+    """Refuse long and deep texts before parsing. Brackets and signs inside strings and comments do not count.
+
+    A text that confuses the pattern still meets the parser's own limits (200 brackets, 6,000 levels).
+    """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
         raise MalformedLiteralError(f"text is longer than {MAX_TEXT_BYTES} bytes")
-    depth = deepest = signs = 0
-    for character in text:
+    depth = deepest = signs = most_signs = 0
+    for character in _QUIET.sub("0", text):
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
         # A chain of unary signs nests the tree without brackets.
-        signs = signs + 1 if character in "+-~" else signs * character.isspace()
-        if deepest > MAX_NESTING or signs > MAX_NESTING:
-            raise MalformedLiteralError(f"text is nested more than {MAX_NESTING} deep")
+        signs = signs + 1 if character in "+-~" else signs * (character.isspace() or character == "\\")
+        most_signs = max(most_signs, signs)
+    if deepest > _MAX_BRACKETS or most_signs > MAX_NESTING:
+        raise MalformedLiteralError(f"text is nested more than {MAX_NESTING} deep")
 
 
 def _encode(node: ast.expr, depth: int = 0) -> bytes:
@@ -153,18 +190,25 @@ def _encode_number(node: ast.expr) -> bytes:
 
 def _number(node: ast.expr) -> int | float | complex:
     """Evaluate the few numeric forms that are literals: signs, inf, nan, and real plus imaginary."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float, complex):
-        return node.value  # type: ignore[return-value]
-    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
-        return float(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        operand = _number(node.operand)
-        return -operand if isinstance(node.op, ast.USub) else operand
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        left, right = _number(node.left), _number(node.right)
+        left, right = _signed(node.left), _signed(node.right)
         if not isinstance(left, complex) and isinstance(right, complex):
             return left + right if isinstance(node.op, ast.Add) else left - right
-    raise MalformedLiteralError(f"{type(node).__name__} is not a literal")
+    return _signed(node)
+
+
+def _signed(node: ast.expr) -> int | float | complex:
+    sign = 1
+    while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+        sign = -sign if isinstance(node.op, ast.USub) else sign
+        node = node.operand
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float, complex):
+        number: int | float | complex = node.value  # type: ignore[assignment]
+    elif isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        number = float(node.id)
+    else:
+        raise MalformedLiteralError(f"{type(node).__name__} is not a literal")
+    return -number if sign < 0 else number
 
 
 def _encode_constructor(node: ast.Call, depth: int) -> bytes:

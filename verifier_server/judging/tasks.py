@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from verifier_server.domain import CaseRun, Outcome, Reason, TaskReport
-from verifier_server.judging import codec
+from verifier_server.judging import codec, literals
 from verifier_server.judging.features import Analysis
 
 _TYPE_NAMES = {
@@ -34,6 +34,9 @@ def find_failure(runs: Sequence[CaseRun]) -> tuple[Reason, str] | None:
         if run.outcome is not Outcome.COMPLETED:
             reason = _PROGRAM_REASONS.get(run.outcome, Reason.RUN_FAILED)
             return reason, f"input {number}: {run.outcome} {run.claim}".strip()[:500]
+        if len(literals.render(run.value or b"N")) > literals.MAX_TEXT_BYTES:
+            # Nobody could write it down as an answer.
+            return Reason.RUN_FAILED, f"input {number}: the value's literal is longer than an answer may be"
     return None
 
 

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import signal
 import time
 from dataclasses import dataclass, field
@@ -180,6 +181,11 @@ class CgroupTree:
         self._versions: dict[str, int] = {}
         self._count = 0
 
+    @property
+    def folder(self) -> Path:
+        """A folder for files of this instance; removed with its leftovers."""
+        return self._locks / self._instance
+
     def start(self) -> None:
         """Clean up after dead instances, then make this instance's subtrees.
 
@@ -212,10 +218,13 @@ class CgroupTree:
             ) from error
 
     def _take_lock(self) -> None:
+        """Make the lock file under another name first: a starting neighbour must never see it unlocked."""
         path = self._locks / f"{self._instance}.lock"
-        self._lock_fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        draft = path.with_suffix(".draft")
+        self._lock_fd = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(self._lock_fd, json.dumps(sorted({str(p) for p in self._roots.values()})).encode())
+        draft.rename(path)
 
     def make_run(self, limits: Limits) -> RunCgroup:
         """Make the cgroups of one run with its limits.
@@ -263,6 +272,7 @@ def remove_leftovers(locks: Path) -> list[str]:
                 for root in json.loads(file.read() or "[]"):
                     _remove_subtree(Path(root))
                     removed.append(root)
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
             path.unlink(missing_ok=True)
     return removed
 

@@ -24,8 +24,10 @@ from verifier_server.sandbox.streams import Capture, FrameReader
 
 _START_TIMEOUT_S = 20.0
 _REAP_TIMEOUT_S = 0.5
+_STATUS = struct.Struct("<ciB")
 _FRAME_SLACK = 1 << 16
 _ANALYSIS_BYTES = 1 << 18
+_LARGE_BYTES = 1 << 15
 _MAX_BURNED_PIDS = 7
 _CPU_CHECK_MIN_S = 0.005
 
@@ -41,11 +43,12 @@ class Jail:
         self._wake = asyncio.Event()
         self._control = bytearray()
         self._control_closed = False
+        self._spent = False
         self._overflowed = False
         self._captures = tuple(Capture(fd, run.limits.output_bytes, self._note_overflow) for fd in fds.outputs)
         self._frames = FrameReader(fds.case, self._note_overflow)
         self._loop.add_reader(fds.control, self._read_control)
-        self._loop.add_reader(fds.case, self._frames.read_available)
+        self._loop.add_reader(fds.case, self._read_frames)
         for fd, capture in zip(fds.outputs, self._captures, strict=True):
             self._loop.add_reader(fd, self._read_output, fd, capture)
 
@@ -73,8 +76,8 @@ class Jail:
 
     @property
     def alive(self) -> bool:
-        """Whether the supervisor can take another case."""
-        return not self._control_closed
+        """Whether the jail can take another case: not killed, and nothing in it remembers the last one."""
+        return not (self._control_closed or self._spent or self._frames.ended)
 
     async def wait_ready(self) -> None:
         """Wait until the supervisor can take a case.
@@ -114,13 +117,19 @@ class Jail:
         after = _Counters.read(self.cgroup)
         if status is None and stopped_by is None and after.oom_kills == before.oom_kills:
             return None
-        return self._conclude(run, status, stopped_by, before, after, wall_s)
+        seen = self._observe(run, status, stopped_by, before, after, wall_s)
+        if sum(len(payload) for _, payload in seen.frames) > _LARGE_BYTES:
+            # Checking takes a microsecond per byte: not on the event loop.
+            return await self._loop.run_in_executor(None, classify, seen, run.mode, run.limits)
+        return classify(seen, run.mode, run.limits)
 
     def kill(self) -> None:
         """Kill everything in the jail now; nsjail itself then reaps it and ends (see `bury`)."""
         self._control_closed = True
         jailed = self.cgroup.list_processes() - {self._process.pid}
-        for pid in jailed or {self._process.pid}:
+        if not jailed and self._process.poll() is None:  # a reaped pid may belong to somebody else by now
+            jailed = {self._process.pid}
+        for pid in jailed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -179,7 +188,7 @@ class Jail:
             cpu_left = limits.cpu_time_s - (self.cgroup.read_cpu_s() - before.cpu_s)
             if self._overflowed:
                 return Outcome.OUTPUT_LIMIT
-            if b"S" in self._control[:1] or self._control_closed:
+            if len(self._control) >= _STATUS.size or self._control_closed:
                 return Outcome.CPU_TIMEOUT if cpu_left <= 0 else None
             if cpu_left <= 0:
                 return Outcome.CPU_TIMEOUT
@@ -190,7 +199,7 @@ class Jail:
             await self._wait_for(self._has_ended, min(wall_left, max(cpu_left, _CPU_CHECK_MIN_S)))
 
     def _has_ended(self) -> bool:
-        return bool(self._control) or self._control_closed or self._overflowed
+        return len(self._control) >= _STATUS.size or self._control_closed or self._overflowed
 
     async def _wait_for(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         with contextlib.suppress(TimeoutError):
@@ -215,23 +224,29 @@ class Jail:
         if capture.count == before:  # end of file: all writers are gone
             self._loop.remove_reader(fd)
 
+    def _read_frames(self) -> None:
+        self._frames.read_available()
+        if self._frames.ended:  # or the loop would spin on the end of file
+            self._loop.remove_reader(self._fds.case)
+
     def _note_overflow(self) -> None:
         self._overflowed = True
         self._wake.set()
 
     def _take_status(self) -> int | None:
-        if len(self._control) < 5:
+        if len(self._control) < _STATUS.size:
             return None
-        status: int = struct.unpack_from("<i", self._control, 1)[0]
-        del self._control[:5]
-        return status
+        _, status, clean = _STATUS.unpack_from(self._control)
+        del self._control[: _STATUS.size]
+        self._spent = not clean
+        return int(status)
 
     def _drain(self) -> None:
         self._frames.drain()
         for capture in self._captures:
             capture.read_available()
 
-    def _conclude(
+    def _observe(
         self,
         run: Run,
         status: int | None,
@@ -239,7 +254,7 @@ class Jail:
         before: "_Counters",
         after: "_Counters",
         wall_s: float,
-    ) -> CaseRun:
+    ) -> Observation:
         (stdout, stdout_count), (stderr, stderr_count) = (capture.take() for capture in self._captures)
         usage = Usage(
             wall_s=wall_s,
@@ -249,7 +264,7 @@ class Jail:
             output_bytes=stdout_count + stderr_count,
         )
         overflowed = max(stdout_count, stderr_count) > run.limits.output_bytes
-        seen = Observation(
+        return Observation(
             wait_status=status,
             stopped_by=stopped_by or (Outcome.OUTPUT_LIMIT if overflowed else None),
             oom_kills=after.oom_kills - before.oom_kills,
@@ -261,7 +276,6 @@ class Jail:
             stdout=stdout,
             stderr=stderr,
         )
-        return classify(seen, run.mode, run.limits)
 
 
 class _Counters:

@@ -25,6 +25,7 @@ MAX_STDIN_BYTES = 1 * MIB
 MAX_CASES = 100
 MAX_RUNS = 32
 MAX_MESSAGE_BYTES = 64 * MIB
+MAX_RESPONSE_VALUES_BYTES = 32 * MIB
 
 
 def resolve(values: Mapping[str, float]) -> Limits:

@@ -9,6 +9,7 @@ seccomp filter and starts the supervisor (guest/supervisor.py). Limits in time a
 limits in memory and processes by the cgroups; rlimits are a backstop.
 """
 
+import asyncio
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from verifier_server.domain import CaseRun, Outcome, Run
+from verifier_server.domain import CaseRun, Run
 from verifier_server.errors import SandboxError, SetupError
 from verifier_server.sandbox import rootfs, seccomp
 from verifier_server.sandbox.base import EngineInfo, LiveCounts
@@ -29,12 +30,6 @@ _LOG = logging.getLogger(__name__)
 _INSIDE_ID = 65534
 _FIRST_OUTSIDE_ID = 100_000
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 111; shift; done; shift; exec "$@"'
-_ENDS_JAIL = {
-    Outcome.CPU_TIMEOUT,
-    Outcome.WALL_TIMEOUT,
-    Outcome.OUTPUT_LIMIT,
-    Outcome.MEMORY_LIMIT,
-}
 
 
 def find_nsjail(configured: str | None) -> str:
@@ -68,7 +63,7 @@ class NsjailEngine:
         self._configured_nsjail = nsjail
         self._cgroups = CgroupTree(state_dir)
         self._jails: set[Jail] = set()
-        self._config_dir = state_dir / "configs" / secrets.token_hex(6)
+        self._config_dir = self._cgroups.folder
 
     def start(self) -> EngineInfo:
         """See `Sandbox.start`."""
@@ -101,7 +96,7 @@ class NsjailEngine:
                     if result is None:
                         break
                     results.append(result)
-                    if result.outcome in _ENDS_JAIL and not jail.alive:
+                    if not jail.alive:
                         break
                 else:
                     continue
@@ -110,9 +105,24 @@ class NsjailEngine:
                     if losses > 1:
                         raise SandboxError(f"the jail was lost twice on case {len(results)}")
             finally:
-                await jail.close()
-                self._jails.discard(jail)
+                await self._end(jail)
         return results
+
+    async def _end(self, jail: Jail) -> None:
+        """Close a jail to the end, also while being cancelled: its slot must not be given on before."""
+        closing = asyncio.ensure_future(jail.close())
+        cancelled = False
+        try:
+            while not closing.done():
+                try:
+                    await asyncio.shield(closing)
+                except asyncio.CancelledError:
+                    cancelled = True
+            closing.result()
+        finally:
+            self._jails.discard(jail)
+        if cancelled:
+            raise asyncio.CancelledError
 
     def count_live(self) -> LiveCounts:
         """See `Sandbox.count_live`."""

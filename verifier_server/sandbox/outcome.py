@@ -84,8 +84,6 @@ def _by_kernel_or_service(seen: Observation) -> Conclusion | None:
         return None
     if os.WTERMSIG(status) == signal.SIGSYS:
         return Outcome.SYSCALL_DENIED, Evidence.KERNEL
-    if os.WTERMSIG(status) == signal.SIGXCPU:
-        return Outcome.CPU_TIMEOUT, Evidence.KERNEL
     return Outcome.SIGNALED, Evidence.KERNEL
 
 

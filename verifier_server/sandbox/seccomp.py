@@ -7,10 +7,10 @@ attack would make end the process (KILL_PROCESS: plain KILL would end one thread
 ALLOWED = """
 access arch_prctl brk chdir clock_getres clock_gettime clock_nanosleep close close_range copy_file_range creat dup
 dup2 dup3 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_wait eventfd eventfd2 execve exit exit_group
-faccessat faccessat2 fadvise64 fallocate fchdir fcntl fdatasync flock fork fstat fstatfs fsync ftruncate futex
+faccessat faccessat2 fadvise64 fallocate fchdir fdatasync fork fstat fstatfs fsync ftruncate futex
 getcwd getdents getdents64 getegid geteuid getgid getgroups getitimer getpgid getpgrp getpid getppid getpriority
-getrandom getresgid getresuid getrusage getsid gettid gettimeofday getuid inotify_add_watch inotify_init
-inotify_init1 inotify_rm_watch kill link linkat lseek lstat madvise membarrier memfd_create mincore mkdir mkdirat
+getrandom getresgid getresuid getrusage getsid gettid gettimeofday getuid kill link linkat lseek lstat
+madvise membarrier memfd_create mincore mkdir mkdirat
 mlock mlock2 mmap mprotect mremap msync munlock munmap nanosleep newfstatat open openat openat2 pause pidfd_open
 pidfd_send_signal pipe pipe2 poll ppoll pread64 preadv preadv2 pselect6 pwrite64 pwritev pwritev2 read readahead
 readlink readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2 restart_syscall rmdir rseq
@@ -23,13 +23,15 @@ timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat
 wait4 waitid write writev getsockopt setsockopt getsockname getpeername
 """.split()
 
-# Refused with an errno: harmless, but nothing here needs them.
+# Refused with an errno: nothing here needs them. Locks and watches on the shared read-only image would let programs
+# of different runs signal to each other.
 REFUSED: dict[int, list[str]] = {
     1: """
     chmod chown fchmod fchmodat fchown fchownat lchown mknod mknodat setpriority sched_setaffinity sched_setattr
     sched_setparam sched_setscheduler setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
     setrlimit mlockall munlockall ioprio_set setxattr lsetxattr fsetxattr vhangup sethostname setdomainname
     settimeofday clock_settime clock_adjtime adjtimex capset
+    flock inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
     """.split(),
 }
 
@@ -59,6 +61,8 @@ _NEW_NAMESPACES = 0x7E020080
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _EACCES, _EPERM, _ENOSYS, _ENOTTY = 13, 1, 38, 25
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+# fcntl commands for locks, leases and directory notes: F_GETLK .. F_SETLKW, F_OFD_GETLK .. F_OFD_SETLKW, F_SETLEASE ..
+_LOCK_COMMANDS = (5, 6, 7, 36, 37, 38, 1024, 1025, 1026)
 # prctl options that change nothing outside the thread: name, death signal, no-new-privs, dumpable read.
 _PRCTL_ALLOWED = (1, 2, 3, 15, 16, 38, 39)
 
@@ -68,6 +72,7 @@ _FILTERED = f"""
     socketpair(family) {{ family == {_AF_UNIX} }},
     prctl(option) {{ {" || ".join(f"option == {n}" for n in _PRCTL_ALLOWED)} }},
     prlimit64(pid, resource, new_limit) {{ pid == 0 && new_limit == 0 }},
+    fcntl(fd, command) {{ {" && ".join(f"command != {n}" for n in _LOCK_COMMANDS)} }},
     ioctl(fd, request) {{ request != {_TIOCSTI:#x} && request != {_TIOCLINUX:#x} }}
   }},
   ERRNO({_EACCES}) {{
@@ -76,6 +81,7 @@ _FILTERED = f"""
   }},
   ERRNO({_EPERM}) {{
     prlimit64(pid, resource, new_limit) {{ pid != 0 || new_limit != 0 }},
+    fcntl(fd, command) {{ {" || ".join(f"command == {n}" for n in _LOCK_COMMANDS)} }},
     prctl(option) {{ {" && ".join(f"option != {n}" for n in _PRCTL_ALLOWED)} }}
   }},
   ERRNO({_ENOTTY}) {{

@@ -67,6 +67,7 @@ class FrameReader:
         self.hook_events: list[tuple[str, str]] = []
         self._hook_frames = 0
         self.broken = False
+        self.ended = False
 
     def read_available(self) -> None:
         """Read what is there now; bounded like `Capture.read_available`."""
@@ -85,6 +86,7 @@ class FrameReader:
             data = self._sock.recv(_CHUNK)
         except (BlockingIOError, InterruptedError, ConnectionError):
             return False
+        self.ended |= not data
         self._budget -= len(data)
         if self._budget < 0:
             self.broken = True
@@ -116,4 +118,9 @@ class FrameReader:
         if self._hook_frames <= _MAX_HOOK_EVENTS and len(payload) <= _MAX_HOOK_BYTES:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 event, detail = json.loads(payload)
-                self.hook_events.append((str(event)[:100], str(detail)[:200]))
+                self.hook_events.append((_disarm(str(event)[:100]), _disarm(str(detail)[:200])))
+
+
+def _disarm(text: str) -> str:
+    """Escape lone surrogates: they come from JSON, and protobuf would refuse them."""
+    return text.encode("utf-8", "backslashreplace").decode()

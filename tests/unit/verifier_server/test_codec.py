@@ -182,3 +182,24 @@ def test_integers_beyond_the_decimal_limit_work() -> None:
 def test_bytes_that_are_not_canonical_are_refused(data: bytes) -> None:
     with pytest.raises(codec.EncodingError):
         codec.check(data, max_bytes=BIG)
+
+
+def test_checking_is_linear_in_depth_times_size() -> None:
+    """A wide tuple inside 60 frozensets: each level once, counted in reads instead of seconds."""
+    data = codec.encode(tuple(range(2000)), BIG)
+    for _ in range(60):
+        data = codec.encode_set(b"Z", [data])
+    reads = 0
+    original = codec.Reader.take
+
+    def count(self: codec.Reader, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return original(self, size)
+
+    codec.Reader.take = count
+    try:
+        codec.check(data, max_bytes=BIG)
+    finally:
+        codec.Reader.take = original
+    assert reads < 5 * 2000 + 1000  # tag, sign, length, magnitude of each int, and some per level

@@ -100,6 +100,10 @@ def test_an_answer_of_several_values_is_a_tuple() -> None:
         "]" * 10,
         "1e999j + x",
         "a := 1",
+        "1" * 400 + "+1j",
+        "1+" * 1500 + "1",
+        "1+" * 1500 + "1j",
+        "1" * 400 + ".0e400j+x",
     ],
 )
 def test_everything_else_is_malformed(text: str) -> None:
@@ -108,7 +112,8 @@ def test_everything_else_is_malformed(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "(" * 65 + ")" * 65, "-" * 10_000 + "1", "- " * 500 + "1", "x" * 70_000]
+    "text",
+    ["[" * 100_000, "(" * 140 + ")" * 140, "-" * 10_000 + "1", "- " * 500 + "1", "-\\\n" * 1500 + "1", "x" * 70_000],
 )
 def test_deep_and_long_texts_are_refused_before_parsing(text: str) -> None:
     with pytest.raises(literals.MalformedLiteralError, match=r"nested|longer"):
@@ -134,3 +139,16 @@ def test_a_trailing_comma_in_arguments_changes_nothing() -> None:
 def test_other_argument_texts_are_malformed(text: str) -> None:
     with pytest.raises(literals.MalformedLiteralError):
         literals.parse_arguments(text)
+
+
+@pytest.mark.parametrize("value", ["-" * 70, "(" * 70, "[{(" * 40, "#" * 3 + "((", "'\"((", "\n(\t\\"])
+def test_brackets_and_signs_inside_strings_do_not_count(value: str) -> None:
+    assert literals.parse_value(repr(value)) == canonical(value)
+
+
+def test_everything_that_can_be_encoded_can_be_written_down() -> None:
+    deep: object = 1
+    for level in range(codec.MAX_DEPTH):
+        deep = frozenset({deep}) if level % 2 else (deep,)
+    data = canonical(deep)
+    assert literals.parse_value(literals.render(data)) == data

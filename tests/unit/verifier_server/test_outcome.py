@@ -38,7 +38,7 @@ def see(mode: Mode = Mode.CALL, **changes: object) -> tuple[Outcome, Evidence]:
         ({"wait_status": None, "stopped_by": Outcome.CPU_TIMEOUT}, (Outcome.CPU_TIMEOUT, Evidence.KERNEL)),
         ({"wait_status": None, "stopped_by": Outcome.WALL_TIMEOUT}, (Outcome.WALL_TIMEOUT, Evidence.SERVER)),
         ({"wait_status": 31}, (Outcome.SYSCALL_DENIED, Evidence.KERNEL)),
-        ({"wait_status": 24}, (Outcome.CPU_TIMEOUT, Evidence.KERNEL)),
+        ({"wait_status": 24}, (Outcome.SIGNALED, Evidence.KERNEL)),
         ({"wait_status": 11, "frames": V}, (Outcome.SIGNALED, Evidence.KERNEL)),
         ({"wait_status": 0}, (Outcome.NO_RESULT, Evidence.KERNEL)),
         ({"wait_status": 3 << 8}, (Outcome.NO_RESULT, Evidence.KERNEL)),

@@ -61,3 +61,18 @@ def test_a_slot_given_at_the_moment_of_cancellation_is_not_lost() -> None:
             assert turn.slot == 0
 
     asyncio.run(scenario())
+
+
+def test_a_waiter_that_release_has_dropped_is_still_cancelled_properly() -> None:
+    async def scenario() -> None:
+        scheduler, order, release = Scheduler(slots=1, capacity=5), [], asyncio.Event()
+        first, second = (asyncio.create_task(hold(scheduler, order, i, release)) for i in range(2))
+        await asyncio.sleep(0)
+        second.cancel()  # its future is cancelled, but the task has not woken yet
+        release.set()
+        first_result, second_result = await asyncio.gather(first, second, return_exceptions=True)
+        assert first_result is None
+        assert isinstance(second_result, asyncio.CancelledError)
+        assert (scheduler.running, scheduler.queued) == (0, 0)
+
+    asyncio.run(scenario())

@@ -3,9 +3,10 @@ program could forge these numbers. The service range-checks them all the same.
 """
 
 import ast
-import builtins
+import copy
 import hashlib
 import json
+import sys
 
 from radon.complexity import cc_visit_ast
 from radon.metrics import h_visit_ast
@@ -20,6 +21,7 @@ _OPERATORS_OF_LINES = (ast.stmt, ast.ExceptHandler)
 
 def analyze(source: bytes, entry_point: str) -> bytes:
     """Return the measures as JSON, or `{"error": kind, "detail": text}`."""
+    sys.set_int_max_str_digits(0)
     try:
         tree = ast.parse(source)
         return json.dumps(measure(tree, entry_point)).encode()
@@ -79,24 +81,42 @@ def measure_depth(tree: ast.AST) -> int:
 
 
 def normalise(tree: ast.Module) -> str:
-    """Return a dump of the tree in which chosen names and docstrings do not matter."""
-    tree = ast.parse(ast.unparse(tree))
+    """Return a dump of the tree in which chosen names, annotations of parameters and docstrings do not matter."""
+    tree = copy.deepcopy(tree)
+    chosen = find_chosen_names(tree)
     names = {}
 
-    def rename(name: str) -> str:
-        return name if hasattr(builtins, name) else names.setdefault(name, f"v{len(names)}")
+    def rename(name):
+        return names.setdefault(name, f"v{len(names)}") if name in chosen else name
 
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             node.id = rename(node.id)
         elif isinstance(node, ast.arg):
             node.arg, node.annotation = rename(node.arg), None
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        elif isinstance(node, ast.keyword):
+            node.arg = rename(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
             node.name = rename(node.name)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            node.names = [rename(name) for name in node.names]
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and is_docstring(body[0]) and len(body) > 1:
+        if isinstance(body, list) and len(body) > 1 and is_docstring(body[0]):
             del body[0]
     return ast.dump(tree)
+
+
+def find_chosen_names(tree: ast.Module) -> "set[str]":
+    """Return the names that the program itself binds, so that another choice would be the same program."""
+    chosen = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            chosen.add(node.id)
+        elif isinstance(node, ast.arg):
+            chosen.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
+            chosen.add(node.name)
+    return chosen
 
 
 def is_docstring(node: ast.AST) -> bool:

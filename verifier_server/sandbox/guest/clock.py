@@ -25,9 +25,32 @@ def _default_to_now(function):
 
 
 def _shift_datetime(delta: datetime.timedelta) -> None:
+    """Replace the two classes by stand-ins whose instances and instance checks are those of the real ones."""
     real_datetime, real_date = datetime.datetime, datetime.date
 
-    class ShiftedDateTime(real_datetime):
+    class StandIn(type):
+        def __instancecheck__(cls, value):
+            return isinstance(value, cls.real)
+
+        def __subclasscheck__(cls, other):
+            return issubclass(getattr(other, "real", other), cls.real)
+
+    class ShiftedDate(real_date, metaclass=StandIn):
+        real = real_date
+
+        def __new__(cls, *args, **kwargs):
+            return real_date(*args, **kwargs)
+
+        @classmethod
+        def today(cls):
+            return real_date.today() + delta
+
+    class ShiftedDateTime(real_datetime, metaclass=StandIn):
+        real = real_datetime
+
+        def __new__(cls, *args, **kwargs):
+            return real_datetime(*args, **kwargs)
+
         @classmethod
         def now(cls, tz=None):
             return real_datetime.now(tz) + delta
@@ -40,11 +63,6 @@ def _shift_datetime(delta: datetime.timedelta) -> None:
         def today(cls):
             return real_datetime.today() + delta
 
-    class ShiftedDate(real_date):
-        @classmethod
-        def today(cls):
-            return real_date.today() + delta
-
-    ShiftedDateTime.__name__ = ShiftedDateTime.__qualname__ = "datetime"
-    ShiftedDate.__name__ = ShiftedDate.__qualname__ = "date"
-    datetime.datetime, datetime.date = ShiftedDateTime, ShiftedDate
+    for stand_in, real in ((ShiftedDate, real_date), (ShiftedDateTime, real_datetime)):
+        stand_in.__name__, stand_in.__qualname__, stand_in.__module__ = real.__name__, real.__name__, "datetime"
+        setattr(datetime, real.__name__, stand_in)
