@@ -35,6 +35,8 @@ class RunState:
     problems: list[Problem]
     generator: random.Random
     next_adapter_number: int = 1
+    known: list[tuple[TaskKind, str]] = field(default_factory=list)
+    """What the buffer has seen, also what left it."""
     next_uid: dict[str, int] = field(default_factory=dict)
     """Next free number of each role's uids: a uid is never given twice."""
 
@@ -71,8 +73,18 @@ def list_checkpoints(store: RunStore) -> list[Path]:
     return sorted((store.folder / "checkpoints").glob("step-*"))
 
 
-def load(store: RunStore, learner: Learner, config: TrainerConfig) -> RunState:
-    """Restore the newest checkpoint into an empty learner, and cut the records back to it.
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that was read and checked, but changed nothing yet."""
+
+    state: RunState
+    tensors: dict[str, tuple[dict[str, Any], dict[str, Any]]]
+    """Weights and optimizer moments by uid."""
+    record_lengths: dict[str, int]
+
+
+def read(store: RunStore, config: TrainerConfig) -> Checkpoint:
+    """Read the newest checkpoint.
 
     Raises:
         StoreError: there is no checkpoint, or it is damaged.
@@ -85,8 +97,9 @@ def load(store: RunStore, learner: Learner, config: TrainerConfig) -> RunState:
     try:
         raw = json.loads((folder / "state.json").read_text())
         tensors = {
-            member["uid"]: tuple(
-                load_file(folder / f"{member['uid']}.{kind}.safetensors") for kind in ("adapter", "optimizer")
+            member["uid"]: (
+                load_file(folder / f"{member['uid']}.adapter.safetensors"),
+                load_file(folder / f"{member['uid']}.optimizer.safetensors"),
             )
             for member in raw["members"]
         }
@@ -95,14 +108,18 @@ def load(store: RunStore, learner: Learner, config: TrainerConfig) -> RunState:
     changes = find_changes(check_config(raw["config"]), config)
     if changes:
         raise ConfigError("the checkpoint was made with other settings:\n  " + "\n  ".join(changes))
-    state = _restore(raw)
-    for member in state.members:
-        weights, moments = tensors[member.uid]
+    return Checkpoint(_restore(raw), tensors, raw["record_lengths"])
+
+
+def restore(found: Checkpoint, store: RunStore, learner: Learner) -> RunState:
+    """Put a checkpoint into an empty learner and cut the records back to it."""
+    for member in found.state.members:
+        weights, moments = found.tensors[member.uid]
         learner.add(member.uid, seed=0)
         learner.set_weights(member.uid, weights)
         learner.set_optimizer_tensors(member.uid, moments)
-    store.cut_to(raw["record_lengths"])
-    return state
+    store.cut_to(found.record_lengths)
+    return found.state
 
 
 def _dump(state: RunState, lengths: Mapping[str, int], config: TrainerConfig) -> dict[str, Any]:
@@ -113,6 +130,7 @@ def _dump(state: RunState, lengths: Mapping[str, int], config: TrainerConfig) ->
         "random_state": state.generator.getstate(),
         "next_adapter_number": state.next_adapter_number,
         "next_uid": state.next_uid,
+        "known": [list(entry) for entry in state.known],
         "record_lengths": dict(lengths),
         "config": config.model_dump(mode="json"),
     }
@@ -129,6 +147,7 @@ def _restore(raw: Mapping[str, Any]) -> RunState:
         generator=generator,
         next_adapter_number=raw["next_adapter_number"],
         next_uid=dict(raw["next_uid"]),
+        known=[(TaskKind(kind), ast_hash) for kind, ast_hash in raw["known"]],
     )
 
 

@@ -55,8 +55,8 @@ class Screen:
 
 
 def escape_controls(text: str) -> str:
-    """Replace control characters and bidi overrides (newlines stay) by visible escapes."""
-    return "".join(c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Replace control characters, newlines and bidi overrides by visible escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def describe_step(metrics: Mapping[str, Any]) -> str:

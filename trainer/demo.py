@@ -27,12 +27,32 @@ def main(arguments: list[str] | None = None) -> int:
             if not _wait_ready(verifier, log_path):
                 print(f"error: the verifier did not start:\n{log_path.read_text()}", file=sys.stderr)
                 return 2
-            command = [sys.executable, "-m", "trainer.run", "--config", str(CONFIG), *overrides]
-            status = subprocess.run([*command, f"verifier.address={address}"], check=False).returncode
+            status = _train([*overrides, f"verifier.address={address}"])
         finally:
             verifier.send_signal(signal.SIGTERM)
             verifier.wait(timeout=30)
     print(f"demo: {time.monotonic() - start:.0f} s of wall time{_describe_memory()}")
+    return status
+
+
+def _train(overrides: list[str]) -> int:
+    """Run the trainer; Ctrl-C reaches it directly, SIGTERM is handed on, and it decides when to stop."""
+    trainer: list[subprocess.Popen[bytes]] = []
+
+    def hand_on(*_: object) -> None:
+        for process in trainer:
+            process.terminate()
+
+    # Handlers before the child: it must not be left alone in between (they are reset in it).
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, hand_on)
+    trainer.append(subprocess.Popen([sys.executable, "-m", "trainer.run", "--config", str(CONFIG), *overrides]))
+    status = trainer[0].wait()
+    if status != 0:
+        print(
+            "To go on, start a verifier with `make serve-verifier`, then in a second shell:\n"
+            "  .venv/bin/python -m trainer.run --resume latest verifier.address=127.0.0.1:50051"
+        )
     return status
 
 

@@ -98,6 +98,8 @@ class Sample:
     """Uid of the problem that was proposed or attempted."""
     reward: float | None = None
     """None: not judged, not learned from."""
+    content_hash: str = ""
+    """Of the adapter that sampled it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from trainer.checkpoint import RunState
 from trainer.config import EvolutionConfig, TrainerConfig
 from trainer.domain import Member, Rating, Replacement, Role
 from trainer.evolution import operators
-from trainer.evolution.lowrank import read_update, write_update
+from trainer.evolution.lowrank import is_zero, read_update, write_update
 from trainer.learning.learner import Learner
 from trainer.population.replacement import choose_culled, choose_parents
 
@@ -27,9 +27,39 @@ def evolve(state: RunState, learner: Learner, config: TrainerConfig, *, step: in
     births = []
     for role in Role:
         members = state.of_role(role)
-        for culled in choose_culled(members, fraction=config.evolution.fraction, z=config.evolution.z):
-            births.append(_replace(culled, state, learner, config, step))
+        culled = choose_culled(members, fraction=config.evolution.fraction, z=config.evolution.z)
+        candidates = members if config.evolution.parents == "population" else [m for m in members if m not in culled]
+        # Members that still equal the base have nothing to inherit.
+        candidates = [m for m in candidates if not is_zero(read_update(learner.get_weights(m.uid)))]
+        # All children first: a parent may be culled itself.
+        children = [_conceive(member, candidates, state, learner, config) for member in culled]
+        for member, conception in zip(culled, children, strict=True):
+            if conception is not None:
+                births.append(_replace(member, conception, state, learner, config, step))
     return births
+
+
+@dataclass(frozen=True, slots=True)
+class _Conception:
+    parents: list[Member]
+    child: operators.Child
+    operator: str
+
+
+def _conceive(
+    culled: Member, candidates: list[Member], state: RunState, learner: Learner, config: TrainerConfig
+) -> _Conception | None:
+    """Draw parents and make the child; None if nobody can be a parent."""
+    others = [member for member in candidates if member is not culled]
+    if not others:
+        return None
+    parents = choose_parents(
+        candidates, crossover_probability=config.evolution.crossover_probability, generator=state.generator
+    )
+    if parents == [culled]:  # a member is not replaced by its own mutation
+        parents = [state.generator.choice(others)]
+    child, operator = make_child(parents, learner, config.evolution, state.generator)
+    return _Conception(parents, child, operator)
 
 
 def make_child(
@@ -53,25 +83,19 @@ def make_child(
         torch.set_num_threads(threads)
 
 
-def _replace(culled: Member, state: RunState, learner: Learner, config: TrainerConfig, step: int) -> Birth:
-    settings, generator = config.evolution, state.generator
-    candidates = state.of_role(culled.role)
-    if settings.parents == "survivors":
-        candidates = [member for member in candidates if member is not culled]
-    parents = choose_parents(candidates, crossover_probability=settings.crossover_probability, generator=generator)
-    if parents == [culled]:  # a member cannot replace itself by its own mutation
-        parents = [next(member for member in candidates if member is not culled)]
-    child, operator = make_child(parents, learner, settings, generator)
+def _replace(
+    culled: Member, conception: _Conception, state: RunState, learner: Learner, config: TrainerConfig, step: int
+) -> Birth:
     newborn = Member(
         uid=make_uid(state, culled.role),
         role=culled.role,
         rating=Rating(config.rating.mu, config.rating.sigma),
         born_step=step,
-        parents=tuple(parent.uid for parent in parents),
-        operator=operator,
+        parents=tuple(parent.uid for parent in conception.parents),
+        operator=conception.operator,
     )
     learner.add(newborn.uid, seed=0)
-    learner.set_weights(newborn.uid, write_update(child.update))
+    learner.set_weights(newborn.uid, write_update(conception.child.update))
     learner.drop(culled.uid)
     state.members[state.members.index(culled)] = newborn
     record = Replacement(
@@ -79,9 +103,9 @@ def _replace(culled: Member, state: RunState, learner: Learner, config: TrainerC
         child=newborn.uid,
         role=culled.role,
         parents=newborn.parents,
-        operator=operator,
+        operator=conception.operator,
         age_steps=step - culled.born_step,
-        details=child.details,
+        details=conception.child.details,
     )
     return Birth(newborn, record)
 

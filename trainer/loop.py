@@ -74,7 +74,8 @@ class Loop:
         self._parts = parts
         self._config = parts.config
         self._state = parts.state
-        self._buffer = ProblemBuffer(parts.state.problems, capacity=parts.config.tasks.buffer_size)
+        state, capacity = parts.state, parts.config.tasks.buffer_size
+        self._buffer = ProblemBuffer(state.problems, capacity=capacity, known=state.known)
 
     def run_step(self, on_phase: Callable[[str], None]) -> Step:
         """Run one step and record it; `on_phase` is told the name of each phase as it begins."""
@@ -210,6 +211,7 @@ class Loop:
         self._buffer.extend(step.fresh)
         self._state.step = step.number
         self._state.problems = list(self._buffer.problems)
+        self._state.known = self._buffer.known
         step.metrics.update(summarize_samples(step.proposals, [sample for sample, _ in step.attempts]))
         step.metrics["verifier/retries_total"] = float(self._parts.verification.retries)
         step.metrics["mem/rss_gb"] = psutil.Process().memory_info().rss / 2**30
@@ -227,13 +229,18 @@ class Loop:
         store.append("lineage", [{"step": step.number, **asdict(birth.record)} for birth in step.births])
         self._parts.metrics.write(step.number, step.metrics)
         if step.number % self._config.run.checkpoint_every == 0 or step.number == self._config.run.steps:
-            checkpoint.save(store, self._state, self._parts.learner, self._config)
+            self.save_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint of the last completed step."""
+        checkpoint.save(self._parts.store, self._state, self._parts.learner, self._config)
 
     def _member(self, uid: str) -> Member:
         return next(member for member in self._state.members if member.uid == uid)
 
     def _speaker(self, member: Member) -> proposing.Speaker:
-        return proposing.Speaker(member.uid, member.version, self._parts.publisher.served(member.uid))
+        adapter = self._parts.publisher.served(member.uid)
+        return proposing.Speaker(member.uid, member.version, adapter, member.content_hash)
 
 
 @contextmanager

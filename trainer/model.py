@@ -35,7 +35,21 @@ def resolve_model(name: str) -> str:
         if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
             raise ModelError(f"model.name = {name!r} holds no weights (*.safetensors): copy them there")
         return str(folder)
-    return name
+    return _download(name)
+
+
+def _download(name: str) -> str:
+    """Return the local folder of a Hugging Face model, downloading it if it is not in the hub's cache."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"])
+    except Exception as error:  # many kinds: no network, no such model, no access
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(
+            f"model.name = {name!r} is neither 'embedded', nor a local folder, nor a Hugging Face model that can be "
+            f"fetched: {reason}"
+        ) from error
 
 
 def load_tokenizer(path: str) -> Any:
@@ -60,7 +74,7 @@ def load_base(path: str, dtype: str) -> Any:
         model: Any = AutoModelForCausalLM.from_pretrained(
             path, dtype=getattr(torch, dtype), attn_implementation=attention, trust_remote_code=False
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ModelError(f"model.name = {path!r} cannot be loaded: {error}") from error
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     return model.requires_grad_(False).eval()

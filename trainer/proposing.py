@@ -20,6 +20,7 @@ class Speaker:
     uid: str
     version: int
     adapter: AdapterVersion | None
+    content_hash: str = ""
 
 
 def sample_proposals(
@@ -65,6 +66,7 @@ def sample_proposals(
             logprobs=completion.logprobs,
             finish_reason=completion.finish_reason,
             text=chat.decode(completion.token_ids),
+            content_hash=speaker.content_hash,
         )
         for (speaker, kind, group, request), several in zip(plan, completions, strict=True)
         for completion in several

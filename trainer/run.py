@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainer.config import ConfigError, TrainerConfig, check_config, load_config
+from trainer.config import ConfigError, TrainerConfig, load_config
 
 if TYPE_CHECKING:
     from trainer.console import Screen
+    from trainer.loop import Parts
     from trainer.store import RunStore
 
 DEFAULT_CONFIG = Path("configs/tiny.yaml")
@@ -35,13 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
     """Run; 0 done, 1 the run broke and can be resumed, 2 settings are wrong, 130 stopped by Ctrl-C."""
     options = make_parser().parse_args(arguments)
     try:
-        config = load_config(options.config or [DEFAULT_CONFIG], options.overrides)
+        if options.resume is None:
+            config = load_config(options.config or [DEFAULT_CONFIG], options.overrides)
+            if options.dry_run:
+                print(dump_config(config), end="")
+                return 0
+            return _run(config, None)
+        return _resume(options)
     except ConfigError as error:
         return _fail(str(error), 2)
-    if options.dry_run:
-        print(dump_config(config), end="")
-        return 0
-    return _run(config, options)
 
 
 def dump_config(config: TrainerConfig) -> str:
@@ -51,68 +54,99 @@ def dump_config(config: TrainerConfig) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(config.model_dump(mode="json")))
 
 
-def _run(config: TrainerConfig, options: argparse.Namespace) -> int:
+def _resume(options: argparse.Namespace) -> int:
+    """Go on with a run under its own settings; files and overrides on the command line win over them."""
+    from trainer.store import RunStore, StoreError, find_run
+
+    try:
+        parent = load_config(options.config, options.overrides).run.folder
+        store = RunStore.open(find_run(options.resume, parent))
+        own = store.folder / "config.yaml"
+        config = load_config([own, *options.config], options.overrides)
+    except StoreError as error:
+        return _fail(str(error), 2)
+    if options.dry_run:
+        print(dump_config(config), end="")
+        return 0
+    return _run(config, store)
+
+
+def _run(config: TrainerConfig, store: "RunStore | None") -> int:
+    """Run a new run (no store yet) or go on with one; turn errors into messages and exit statuses."""
     _quiet_libraries()
     from populora.verifier import VerifierError
 
     from trainer.console import Screen
+    from trainer.learning.learner import LearningError
     from trainer.model import ModelError
     from trainer.rollout.engine import EngineError
     from trainer.store import StoreError
 
+    run = _Run(config, store)
     with Screen() as screen:
         try:
-            store, config = _open_store(config, options)
-            screen.notice(f"run folder: {store.folder}")
-            return _train(config, store, screen, resume=options.resume is not None)
+            return run.execute(screen)
         except (ConfigError, ModelError, StoreError) as error:
             return _fail(str(error), 2)
-        except (VerifierError, EngineError) as error:
-            return _fail(f"{error}\nGo on later with: python -m trainer.run --resume {store.folder}", 1)
+        except (VerifierError, EngineError, LearningError) as error:
+            return _fail(f"{error}{run.describe_way_on()}", 1)
         except KeyboardInterrupt:
-            return _fail(f"stopped. Go on with: python -m trainer.run --resume {store.folder}", 130)
+            return _fail(f"stopped{run.describe_way_on()}", 130)
 
 
-def _open_store(config: TrainerConfig, options: argparse.Namespace) -> "tuple[RunStore, TrainerConfig]":
-    """Open or make the run folder. A resumed run keeps its own config unless files or overrides are given."""
-    from trainer.startup import find_run
-    from trainer.store import RunStore
+class _Run:
+    """One execution of a run, new or resumed."""
 
-    if options.resume is None:
-        store = RunStore.create(config.run.folder, config.run.name)
-        store.write_config(dump_config(config))
-        return store, config
-    store = RunStore.open(find_run(options.resume, config.run.folder))
-    own = check_config(store.read_config())
-    if options.config:
-        return store, config
-    if options.overrides:
-        return store, load_config([store.folder / "config.yaml"], options.overrides)
-    return store, own
+    def __init__(self, config: TrainerConfig, store: "RunStore | None") -> None:
+        self._config = config
+        self._store = store
+        self._resumed = store is not None
 
+    def describe_way_on(self) -> str:
+        """Return how the run can be resumed, if it has a checkpoint."""
+        from trainer.checkpoint import list_checkpoints
 
-def _train(config: TrainerConfig, store: "RunStore", screen: "Screen", *, resume: bool) -> int:
-    from trainer.console import describe_step, print_summary
-    from trainer.loop import Loop
-    from trainer.startup import Watcher, start_run
+        if self._store is None or not list_checkpoints(self._store):
+            return ""
+        return f"\nGo on with: python -m trainer.run --resume {self._store.folder}"
 
-    parts = start_run(config, store, Watcher(screen.notice, screen.progress), resume=resume)
-    stop = _StopSignal(screen)
-    try:
-        loop = Loop(parts)
-        if resume:
+    def execute(self, screen: "Screen") -> int:
+        from trainer import checkpoint
+        from trainer.startup import Watcher, check_surroundings, start_run
+        from trainer.store import RunStore
+
+        watcher = Watcher(screen.notice, screen.progress)
+        found = checkpoint.read(self._store, self._config) if self._store else None
+        preflight = check_surroundings(self._config, watcher)
+        if self._store is None:
+            self._store = RunStore.create(self._config.run.folder, self._config.run.name)
+        self._store.write_config(dump_config(self._config))
+        screen.notice(f"run folder: {self._store.folder}")
+        parts = start_run(self._config, self._store, watcher, preflight, found)
+        try:
+            return self._train(parts, screen)
+        finally:
+            parts.metrics.close()
+            parts.verification.close()
+            parts.engine.close()
+
+    def _train(self, parts: "Parts", screen: "Screen") -> int:
+        from trainer.console import describe_step, print_summary
+        from trainer.loop import Loop
+
+        stop, loop = _StopSignal(screen), Loop(parts)
+        if self._resumed:
             screen.notice(f"resumed after step {parts.state.step}; going on with step {parts.state.step + 1}")
-        while parts.state.step < config.run.steps and not stop.requested:
-            done, total = parts.state.step, config.run.steps
-            step = loop.run_step(partial(screen.step_phase, done, total))
+        while parts.state.step < self._config.run.steps and not stop.requested:
+            step = loop.run_step(partial(screen.step_phase, parts.state.step, self._config.run.steps))
             screen.notice(describe_step({"step": step.number, **step.metrics}))
-    finally:
-        parts.metrics.close()
-        parts.verification.close()
-        parts.engine.close()
-    print_summary(store.read("metrics"), store.read("lineage"))
-    screen.notice(f"run folder: {store.folder}")
-    return 0 if not stop.requested else 130
+        if stop.requested:
+            loop.save_checkpoint()
+        print_summary(parts.store.read("metrics"), parts.store.read("lineage"))
+        screen.notice(f"run folder: {parts.store.folder}")
+        if stop.requested:
+            screen.notice(self.describe_way_on().strip())
+        return 130 if stop.requested else 0
 
 
 class _StopSignal:

@@ -75,6 +75,7 @@ def sample_attempts(
                 finish_reason=completion.finish_reason,
                 text=chat.decode(completion.token_ids),
                 problem=problem.uid,
+                content_hash=speaker.content_hash,
             ),
             problem,
         )

@@ -6,16 +6,15 @@ The engine needs half a minute to start, mostly on one core; seeds, base model a
 import os
 import platform
 import random
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 
 import torch
 
 from trainer import checkpoint
-from trainer.checkpoint import RunState
+from trainer.checkpoint import Checkpoint, RunState
 from trainer.config import TrainerConfig
 from trainer.domain import Grade, Member, Problem, Proposal, Rating, Role, TaskKind
 from trainer.evolving import make_uid
@@ -46,26 +45,52 @@ class Watcher:
     """(what, done, total)"""
 
 
-def start_run(config: TrainerConfig, store: RunStore, watcher: Watcher, *, resume: bool) -> Parts:
-    """Return everything a loop needs; on an error what was started is ended again."""
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What must be there before a run folder is made: a base model and a verifier that answers."""
+
+    model_path: str
+    verification: Verification
+    server: dict[str, str]
+
+
+def check_surroundings(config: TrainerConfig, watcher: Watcher) -> Preflight:
+    """Find the base model and wait for the verifier. Raises: ModelError, VerifierError."""
+    model_path = resolve_model(config.model.name)
+    verification = Verification(config.verifier, on_trouble=watcher.notice)
+    try:
+        return Preflight(model_path, verification, verification.get_server_info())
+    except BaseException:
+        verification.close()
+        raise
+
+
+def start_run(
+    config: TrainerConfig, store: RunStore, watcher: Watcher, preflight: Preflight, found: Checkpoint | None
+) -> Parts:
+    """Return everything a loop needs; on an error what was started is ended again.
+
+    Args:
+        found: the checkpoint to go on with; None for a new run.
+    """
     threads = config.run.threads or os.cpu_count() or 1
     torch.set_num_threads(threads)
-    model_path = resolve_model(config.model.name)
-    verification = Verification(config.verifier, run=store.folder.name, on_trouble=watcher.notice)
+    verification = preflight.verification
+    verification.run = store.folder.name
+    settings = make_engine_settings(config, preflight.model_path, threads, found.state.step if found else 0)
     with ThreadPoolExecutor(1) as background:
-        engine: Future[VllmEngine] | None = None
+        engine = background.submit(VllmEngine, settings, log_path=store.log_path("vllm"))
         try:
-            server = verification.get_server_info()
-            settings = make_engine_settings(config, model_path, threads)
-            engine = background.submit(VllmEngine, settings, log_path=store.log_path("vllm"))
-            chat = ChatFormat(load_tokenizer(model_path))
-            base = load_base(model_path, config.model.learner_dtype)
+            if found is None:
+                store.write_environment(describe_environment(preflight.server))
+            _pin_image(config, store, preflight)
+            chat = ChatFormat(load_tokenizer(preflight.model_path))
+            base = load_base(preflight.model_path, config.model.learner_dtype)
             learner = Learner(base, lora=config.lora, learning=config.learning)
-            if resume:
-                state = checkpoint.load(store, learner, config)
-            else:
-                store.write_environment(describe_environment(server))
+            if found is None:
                 state = make_state(config, verification, learner, chat, watcher)
+            else:
+                state = checkpoint.restore(found, store, learner)
             watcher.notice("waiting for vLLM")
             publisher = Publisher(store, learner, engine.result(), probe_ids=chat.encode(_PROBE_QUESTION))
             parts = Parts(
@@ -81,22 +106,28 @@ def start_run(config: TrainerConfig, store: RunStore, watcher: Watcher, *, resum
                 notice=watcher.notice,
             )
             _publish_all(parts)
-            if not resume:
+            if found is None:
                 measure_warmup(parts)
                 checkpoint.save(store, state, learner, config)
         except BaseException:
             verification.close()
-            if engine is not None and engine.exception() is None:
+            if engine.exception() is None:
                 engine.result().close()
             raise
     return parts
 
 
+def _pin_image(config: TrainerConfig, store: RunStore, preflight: Preflight) -> None:
+    """Hold the verifier to the image that the run began with."""
+    if config.verifier.pin_image:
+        preflight.verification.pinned_digest = store.read_environment()["verifier"]["image_digest"]
+
+
 _PROBE_QUESTION = ask_for_proposal(TaskKind.DEDUCTION, [], num_cases=1)
 
 
-def make_engine_settings(config: TrainerConfig, model_path: str, threads: int) -> EngineSettings:
-    """Return what vLLM is started with."""
+def make_engine_settings(config: TrainerConfig, model_path: str, threads: int, step: int) -> EngineSettings:
+    """Return what vLLM is started with; a resumed run must not repeat its sampling stream."""
     rollout = config.rollout
     return EngineSettings(
         model=model_path,
@@ -109,7 +140,7 @@ def make_engine_settings(config: TrainerConfig, model_path: str, threads: int) -
         kv_cache_bytes=rollout.kv_cache_bytes,
         dtype=config.model.sampler_dtype,
         gpu_memory_utilization=rollout.gpu_memory_utilization,
-        seed=config.run.seed,
+        seed=config.run.seed + step,
         threads=threads,
     )
 
@@ -218,17 +249,3 @@ def describe_environment(server: dict[str, str]) -> dict[str, object]:
         "cores": os.cpu_count(),
         "cuda": torch.cuda.is_available(),
     }
-
-
-def find_run(folder: str, parent: Path) -> Path:
-    """Return the run folder that `--resume` names; `latest` is the newest one in `parent`.
-
-    Raises:
-        StoreError: there is none.
-    """
-    if folder != "latest":
-        return Path(folder)
-    found: Sequence[Path] = sorted(parent.glob("*/environment.json"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise StoreError(f"no run to resume in {parent}")
-    return found[-1].parent

@@ -11,6 +11,7 @@ Lines of a step are written together at its end. A checkpoint remembers how long
 what came after it, so a killed step leaves no half records.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -32,19 +33,28 @@ class RunStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise StoreError(f"{folder} is in use by another trainer: stop it first") from error
+
+    def close(self) -> None:
+        """Let others use the folder."""
+        os.close(self._lock)
 
     @classmethod
     def create(cls, parent: Path, name: str) -> "RunStore":
         """Make a new run folder `<parent>/<name>-<number>`."""
-        parent.mkdir(parents=True, exist_ok=True)
         number = 1
-        while True:
-            folder = parent / f"{name}-{number:03d}"
-            try:
-                folder.mkdir()
-                break
-            except FileExistsError:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            while (folder := parent / f"{name}-{number:03d}").exists():
                 number += 1
+            folder.mkdir()
+        except OSError as error:
+            raise StoreError(f"cannot make a run folder in run.folder = {parent}: {error}") from error
         for sub in ("adapters", "checkpoints", "logs", "tensorboard"):
             (folder / sub).mkdir()
         return cls(folder)
@@ -77,6 +87,11 @@ class RunStore:
         text = json.dumps({"format_version": FORMAT_VERSION, **facts}, indent=2)
         write_atomically(self.folder / "environment.json", text)
 
+    def read_environment(self) -> dict[str, Any]:
+        """Return what `write_environment` wrote."""
+        facts: dict[str, Any] = json.loads((self.folder / "environment.json").read_text())
+        return facts
+
     def log_path(self, name: str) -> Path:
         """Path of a log file."""
         return self.folder / "logs" / f"{name}.log"
@@ -88,6 +103,13 @@ class RunStore:
     def list_adapter_versions(self, uid: str) -> list[int]:
         """Versions of a member that are on disk, ascending."""
         return sorted(int(path.name[1:]) for path in (self.folder / "adapters" / uid).glob("v*"))
+
+    def drop_adapter_versions(self, uid: str, *, current: int, keep: int) -> None:
+        """Keep the first version and the last `keep` up to `current`; later ones belong to steps that were undone."""
+        versions = self.list_adapter_versions(uid)
+        past = [version for version in versions if version <= current]
+        for version in set(versions) - set(past[:1] + past[-keep:]):
+            shutil.rmtree(self.adapter_folder(uid, version))
 
     # --- records -------------------------------------------------------------------------------------------
 
@@ -125,6 +147,20 @@ class RunStore:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
                 os.truncate(path, min(path.stat().st_size, lengths.get(name, 0)))
+
+
+def find_run(folder: str, parent: Path) -> Path:
+    """Return the run folder that `--resume` names; `latest` is the newest one in `parent`.
+
+    Raises:
+        StoreError: there is none.
+    """
+    if folder != "latest":
+        return Path(folder)
+    found = sorted(parent.glob("*/environment.json"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise StoreError(f"no run to resume in {parent}")
+    return found[-1].parent
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -6,9 +6,15 @@ Three-valued on purpose: a result, or None when the verifier could not say. None
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from populora.verifier import RequestRefusedError, VerifierClient, VerifierDefectError
+from populora.verifier import (
+    RequestRefusedError,
+    VerifierClient,
+    VerifierDefectError,
+    VerifierError,
+    VerifierTimeoutError,
+)
 from populora.verifier.v1 import verifier_pb2 as pb
 
 from trainer.config import VerifierConfig
@@ -54,15 +60,33 @@ _GRADES = {
 }
 
 
+class ImageChangedError(VerifierError):
+    """Another verifier image answers than at the start of the run."""
+
+
+class _GarbageError(Exception):
+    """A response that the contract does not allow; the sample is masked."""
+
+
+def _name(enum: Any, number: int) -> str:
+    """Return the bare lower-case name of an enum value, or its number if a newer service knows more."""
+    known = enum.DESCRIPTOR.values_by_number.get(number)
+    return str(known.name.split("_", 1)[1].lower() if known else number)
+
+
 class Verification:
     """Validates and judges through one client, `in_flight` requests at a time.
 
-    Raises VerifierUnavailableError out of every method if the verifier stays away longer than the patience.
+    Every method raises VerifierUnavailableError if the verifier stays away longer than the patience,
+    VerifierDefectError if it fails on all requests of a batch, and ImageChangedError if it is another one.
     """
 
-    def __init__(self, config: VerifierConfig, *, run: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, config: VerifierConfig, *, on_trouble: Callable[[str], None]) -> None:
         self._config = config
-        self._run = run
+        self.run = ""
+        """Name of the run, for the audit log."""
+        self.pinned_digest = ""
+        """Image that must answer; another one may judge differently."""
         self._on_trouble = on_trouble
         self._client = VerifierClient(
             config.address,
@@ -90,19 +114,30 @@ class Verification:
         return self._map(lambda item: self._judge_one(*item), items)
 
     def close(self) -> None:
-        """Close the client."""
-        self._pool.shutdown(cancel_futures=True)
+        """End all waiting and close the client."""
         self._client.close()
+        self._pool.shutdown(cancel_futures=True)
 
     def _map(self, ask: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
         def guarded(item: Item) -> Result | None:
             try:
                 return ask(item)
-            except (VerifierDefectError, RequestRefusedError) as error:
+            except (VerifierDefectError, VerifierTimeoutError, RequestRefusedError, _GarbageError) as error:
                 self._on_trouble(f"a sample is masked: {error}")
                 return None
 
-        return list(self._pool.map(guarded, items))
+        results = list(self._pool.map(guarded, items))
+        if items and all(result is None for result in results):
+            raise VerifierDefectError(f"the verifier at {self._config.address} failed on all {len(items)} requests")
+        return results
+
+    def _check_image(self, provenance: pb.Provenance) -> None:
+        if self.pinned_digest and provenance.image_digest != self.pinned_digest:
+            raise ImageChangedError(
+                f"the verifier at {self._config.address} now has image {provenance.image_digest[:12]}, the run began "
+                f"with {self.pinned_digest[:12]}: its verdicts may differ. Start the old one, or go on with "
+                "verifier.pin_image=false"
+            )
 
     def _validate_one(self, proposal: Proposal, asker: Asker, runs: int) -> Validation:
         response = self._client.validate_task(
@@ -112,8 +147,11 @@ class Verification:
             limits=self._limits,
             context=self._make_context(asker, proposal.kind),
         )
+        self._check_image(response.provenance)
+        if response.valid and len(response.results) != len(proposal.arguments):
+            raise _GarbageError(f"{len(response.results)} values for {len(proposal.arguments)} inputs")
         values = tuple(Value(r.value.canonical.hex(), r.value.literal) for r in response.results)
-        reasons = [pb.Reason.Name(reason).removeprefix("REASON_").lower() for reason in response.reasons]
+        reasons = [_name(pb.Reason, reason) for reason in response.reasons]
         detail = f"{', '.join(reasons)}: {response.detail}" if reasons else ""
         return Validation(response.valid, values if response.valid else (), response.features.ast_hash, detail)
 
@@ -129,12 +167,14 @@ class Verification:
         else:
             cases = zip(problem.arguments, expected, strict=True)
             response = self._client.judge_induction(answer, cases, limits=self._limits, context=context)
-        outcome = pb.Outcome.Name(response.outcome).removeprefix("OUTCOME_").lower()
-        return Judgement(_GRADES[response.verdict], response.detail or outcome)
+        self._check_image(response.provenance)
+        if response.verdict not in _GRADES:
+            raise _GarbageError(f"verdict {response.verdict} is unknown")
+        return Judgement(_GRADES[response.verdict], response.detail or _name(pb.Outcome, response.outcome))
 
     def _make_context(self, asker: Asker, kind: TaskKind) -> pb.RequestContext:
         return pb.RequestContext(
-            run=self._run, step=asker.step, member=asker.member, role=asker.role, task_type=str(kind)
+            run=self.run, step=asker.step, member=asker.member, role=asker.role, task_type=str(kind)
         )
 
     def _note_retry(self, attempt: int, wait_s: float, reason: str) -> None:

@@ -18,13 +18,17 @@ from peft.helpers import disable_input_dtype_casting
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
-from trainer.config import LearningConfig, LoraConfig
+from trainer.config import ConfigError, LearningConfig, LoraConfig
 from trainer.domain import Sample
 from trainer.learning.logprobs import TokenSequence, compute_logprobs, plan_micro_batches
 from trainer.learning.losses import clipped_policy_loss
 
 _BETAS = (0.9, 0.999)
 Weights = dict[str, torch.Tensor]
+
+
+class LearningError(RuntimeError):
+    """An update made no sense numerically; the weights are as before."""
 
 
 @dataclass(slots=True)
@@ -63,10 +67,13 @@ class Learner:
         """Make a fresh adapter: A random, B zero, so the member begins as the base model."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            if self._peft is None:
-                self._peft = get_peft_model(self._base, self._peft_config, adapter_name=uid)
-            else:
-                self._peft.add_adapter(uid, self._peft_config)
+            try:
+                if self._peft is None:
+                    self._peft = get_peft_model(self._base, self._peft_config, adapter_name=uid)
+                else:
+                    self._peft.add_adapter(uid, self._peft_config)
+            except ValueError as error:
+                raise ConfigError(f"lora.target_modules do not fit this model: {error}") from error
         self._peft.set_adapter(uid)
         marker = f".{uid}."
         parameters = {
@@ -161,7 +168,10 @@ class Learner:
     def update(
         self, uid: str, samples: Sequence[Sample], advantages_S: torch.Tensor, *, temperature: float
     ) -> dict[str, float]:
-        """Make one optimizer step on a member's samples; returns metrics.
+        """Make one optimizer step on a member's samples; returns metrics, or `skipped` if there is nothing to learn.
+
+        Raises:
+            LearningError: the gradient is not finite.
 
         The loss is the mean over all completion tokens of the batch, whatever the micro-batches. With a single step
         per batch the old log-probabilities are the current ones, so no extra forward pass is needed.
@@ -171,7 +181,7 @@ class Learner:
             return {"skipped": 1.0}
         chosen = [samples[i] for i in kept]
         sequences = [TokenSequence(sample.prompt_ids, sample.completion_ids) for sample in chosen]
-        # Samples without a difference in their group still count in the mean.
+        # Samples without an advantage still count in the mean.
         num_tokens = sum(len(sample.completion_ids) for sample in samples)
         self._activate(uid)
         totals = {"loss": 0.0, "clip_fraction": 0.0, "importance_mean": 0.0, "logp_difference_mean": 0.0}
@@ -242,6 +252,8 @@ class Learner:
         if torch.isfinite(norm):
             adapter.optimizer.step()
         adapter.optimizer.zero_grad(set_to_none=True)
+        if not torch.isfinite(norm):
+            raise LearningError(f"the gradient of {uid} is {float(norm)}; its weights are unchanged")
         return float(norm)
 
     def _activate(self, uid: str) -> None:

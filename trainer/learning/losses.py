@@ -49,7 +49,8 @@ def clipped_policy_loss(
     clipped_T = ratio_T.clamp(1 - clip_low, 1 + clip_high)
     objective_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
     with torch.no_grad():
-        difference_T = old_logprobs_T - sampler_logprobs_T
+        # Where the sampler reports no number there is nothing to correct for.
+        difference_T = (old_logprobs_T - sampler_logprobs_T).nan_to_num(nan=0.0, posinf=_LOG_RATIO_MAX)
         weight_T = difference_T.clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp().clamp_max(importance_cap)
         is_clipped_T = ratio_T * advantages_T > clipped_T * advantages_T
     return PolicyLoss(

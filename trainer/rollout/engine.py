@@ -5,6 +5,7 @@ vLLM patches torch threads, preloads libraries and logs to stdout, so it never r
 sees the end of the socket and ends its whole process group.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -134,11 +135,12 @@ class VllmEngine:
 
     def close(self) -> None:
         """See `Engine.close`."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # the worker ends at the end of its input
+        self._reader.close()
         self._socket.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            pass
         self._kill_group()
         self._process.wait()
 

@@ -5,6 +5,7 @@ model on a CPU, reading an adapter's prompt costs more than writing the answer.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from trainer.domain import Problem, Proposal, TaskKind
 
@@ -73,6 +74,9 @@ def write_answer(problem: Problem) -> str:
     return make_block("python", problem.program)
 
 
+_MARK = "QUESTION-GOES-HERE"
+
+
 class ChatFormat:
     """Wraps a question in the model's own chat template and turns it into tokens."""
 
@@ -80,16 +84,21 @@ class ChatFormat:
         self._tokenizer = tokenizer
 
     def encode(self, question: str) -> tuple[int, ...]:
-        """Return the token ids of a prompt that ends where the answer begins."""
-        tokenizer = self._tokenizer
+        """Return the token ids of a prompt that ends where the answer begins.
+
+        The question holds other models' words, so it is encoded apart from the template: a program that spells
+        control tokens in a comment must not end the turn.
+        """
+        tokenizer: Any = self._tokenizer
         if getattr(tokenizer, "chat_template", None):
-            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
-            text = tokenizer.apply_chat_template(  # type: ignore[attr-defined]
-                messages, tokenize=False, add_generation_prompt=True
-            )
+            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": _MARK}]
+            frame = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            before, _, after = frame.partition(_MARK)
         else:
-            text = f"{SYSTEM}\n\n{question}\n\n"
-        return tuple(tokenizer.encode(text, add_special_tokens=False))  # type: ignore[attr-defined]
+            before, after = f"{SYSTEM}\n\n", "\n\n"
+        head, tail = (tokenizer.encode(text, add_special_tokens=False) for text in (before, after))
+        body = tokenizer.encode(question, add_special_tokens=False, split_special_tokens=True)
+        return (*head, *body, *tail)
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
         """Return the token ids of an answer with its end token."""

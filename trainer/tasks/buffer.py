@@ -9,10 +9,12 @@ from trainer.domain import Problem, TaskKind
 class ProblemBuffer:
     """Keeps the newest `capacity` problems; seeds are problems like others and leave first."""
 
-    def __init__(self, problems: Iterable[Problem], *, capacity: int) -> None:
+    def __init__(
+        self, problems: Iterable[Problem], *, capacity: int, known: Iterable[tuple[TaskKind, str]] = ()
+    ) -> None:
         self._capacity = capacity
         self._problems: list[Problem] = []
-        self._known: set[tuple[TaskKind, str]] = set()
+        self._known = set(known)
         self.extend(problems)
 
     def __len__(self) -> int:
@@ -22,6 +24,11 @@ class ProblemBuffer:
     def problems(self) -> Sequence[Problem]:
         """All problems, oldest first."""
         return self._problems
+
+    @property
+    def known(self) -> list[tuple[TaskKind, str]]:
+        """Kind and syntax-tree hash of every problem that ever was in the buffer, sorted."""
+        return sorted(self._known)
 
     def extend(self, problems: Iterable[Problem]) -> None:
         """Add problems; beyond the capacity the oldest leave (what is known stays known)."""

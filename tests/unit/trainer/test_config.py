@@ -15,7 +15,7 @@ SHIPPED = sorted((ROOT / "configs").glob("*.yaml"))
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.name)
 def test_every_shipped_config_parses(path: Path) -> None:
     config = load_config([path])
-    assert config.max_loras == config.population.teachers + config.population.students + 1
+    assert config.max_loras == config.population.teachers + config.population.students + 2
 
 
 def test_overrides_win_over_files() -> None:
@@ -34,6 +34,9 @@ def test_overrides_win_over_files() -> None:
         ("lora.rank=x", r"lora\.rank = 'x'"),
         ("lora.target_modules=[lm_head]", "lm_head"),
         ("learning.advantage=ppo", "advantage"),
+        ("tasks.types=[]", "types"),
+        ("tasks.attempts_per_problem=1", "attempts_per_problem"),
+        ("run.name=a/b", "name"),
     ],
 )
 def test_a_wrong_setting_names_itself_and_the_way_out(override: str, message: str) -> None:
@@ -69,3 +72,13 @@ def test_help_and_dry_run_import_no_torch() -> None:
         "assert not {'torch', 'transformers', 'vllm', 'grpc'} & set(sys.modules), 'heavy import'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True)
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text"])
+def test_a_config_that_is_no_mapping_is_explained(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError):
+        load_config([path])
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_config([tmp_path])

@@ -47,9 +47,15 @@ def make_parts(
     learner = Learner(copy.deepcopy(tiny), lora=config.lora, learning=config.learning)
     if resume:
         store = RunStore.open(folder)
-        state = checkpoint.load(store, learner, config)
+        try:
+            found = checkpoint.read(store, config)
+        except BaseException:
+            store.close()
+            raise
+        state = checkpoint.restore(found, store, learner)
     else:
         store = RunStore.create(folder.parent, folder.name)
+        store.close()
         store.folder.rename(folder)
         store = RunStore(folder)
         store.write_environment({})
@@ -78,6 +84,11 @@ def run(parts: Parts, steps: int) -> None:
         loop.run_step(lambda phase: None)
 
 
+def stop(parts: Parts) -> None:
+    """Give the folder back, as the end of a process does."""
+    parts.store.close()
+
+
 def fingerprint(parts: Parts) -> dict[str, object]:
     state = parts.state
     return {
@@ -95,7 +106,9 @@ def fingerprint(parts: Parts) -> dict[str, object]:
 def test_a_resumed_run_equals_an_uninterrupted_one(tiny, tmp_path: Path, killed_after: int) -> None:
     straight = make_parts(tiny, tmp_path / "straight")
     run(straight, 4)
-    run(make_parts(tiny, tmp_path / "killed"), killed_after)
+    killed = make_parts(tiny, tmp_path / "killed")
+    run(killed, killed_after)
+    stop(killed)
     resumed = make_parts(tiny, tmp_path / "killed", resume=True)
     # What a killed step left behind must not count.
     resumed.store.append("events", [{"torn": True}])
@@ -121,6 +134,7 @@ def test_a_step_killed_in_any_phase_is_done_again(tiny, tmp_path: Path, phase: s
 
     with pytest.raises(Killed):
         Loop(killed).run_step(die)
+    stop(killed)
     resumed = make_parts(tiny, tmp_path / "killed", resume=True)
     assert resumed.state.step == 1
     run(resumed, 3)
@@ -136,6 +150,7 @@ def test_a_kill_between_records_and_checkpoint_loses_only_that_step(tiny, tmp_pa
         run(killed, 1)
     monkeypatch.undo()
     assert [row["step"] for row in killed.store.read("metrics")] == [1, 2]
+    stop(killed)
     resumed = make_parts(tiny, tmp_path / "killed", resume=True)
     assert [row["step"] for row in resumed.store.read("metrics")] == [1]
     run(resumed, 1)
@@ -211,7 +226,9 @@ def test_checkpoints_are_limited_and_old_ones_removed(tiny, tmp_path: Path) -> N
 
 
 def test_a_checkpoint_of_other_settings_is_refused_by_name(tiny, tmp_path: Path) -> None:
-    run(make_parts(tiny, tmp_path / "run"), 1)
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 1)
+    stop(parts)
     with pytest.raises(ConfigError, match=r"learning\.learning_rate: 0\.01 -> 0\.5"):
         make_parts(tiny, tmp_path / "run", resume=True, overrides=["learning.learning_rate=0.5"])
     with pytest.raises(ConfigError, match=r"lora\.rank: 4 -> 8"):
@@ -225,6 +242,7 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_cut(tiny, tmp_path: Path
     path = checkpoint.list_checkpoints(parts.store)[-1] / damage
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     before = parts.store.read("attempts")
+    stop(parts)
     with pytest.raises(StoreError, match="damaged"):
         make_parts(tiny, tmp_path / "run", resume=True)
     assert parts.store.read("attempts") == before
@@ -236,17 +254,67 @@ def test_no_checkpoint_and_no_run_are_explained(tiny, tmp_path: Path) -> None:
     store = RunStore.create(tmp_path, "empty")
     store.write_environment({})
     with pytest.raises(StoreError, match="no checkpoint"):
-        checkpoint.load(
-            store,
-            Learner(copy.deepcopy(tiny), lora=TrainerConfig().lora, learning=TrainerConfig().learning),
-            TrainerConfig(),
-        )
+        checkpoint.read(store, TrainerConfig())
+    store.close()
+
+
+def test_a_run_folder_has_one_trainer(tiny, tmp_path: Path) -> None:
+    make_parts(tiny, tmp_path / "run")
+    with pytest.raises(StoreError, match="in use by another trainer"):
+        RunStore.open(tmp_path / "run")
+
+
+def test_a_kill_inside_publish_can_be_resumed(tiny, tmp_path: Path, monkeypatch) -> None:
+    """Between writing an adapter and giving it its name."""
+    from trainer import publication
+
+    straight = make_parts(tiny, tmp_path / "straight")
+    run(straight, 2)
+    killed = make_parts(tiny, tmp_path / "killed")
+    run(killed, 1)
+    monkeypatch.setattr(publication, "commit_folder", lambda *a: (_ for _ in ()).throw(Killed()))
+    with pytest.raises(Killed):
+        run(killed, 1)
+    monkeypatch.undo()
+    killed.store.close()
+    resumed = make_parts(tiny, tmp_path / "killed", resume=True)
+    run(resumed, 1)
+    assert fingerprint(resumed) == fingerprint(straight)
+
+
+def test_versions_of_undone_steps_do_not_push_out_the_served_one(tiny, tmp_path: Path) -> None:
+    killed = make_parts(tiny, tmp_path / "run", overrides=["run.checkpoint_every=4", "evolution.every=0"])
+    run(killed, 3)
+    killed.store.close()
+    resumed = make_parts(tiny, tmp_path / "run", resume=True, overrides=["run.checkpoint_every=4", "evolution.every=0"])
+    for member in resumed.state.members:
+        assert resumed.store.list_adapter_versions(member.uid) == [0]
+        assert Path(resumed.publisher.served(member.uid).folder).is_dir()
+
+
+def test_adapters_that_still_equal_the_base_do_not_evolve(tiny, tmp_path: Path) -> None:
+    """Without warm-up and without a judged sample nothing is learned: the event is skipped, the run goes on."""
+    parts = make_parts(tiny, tmp_path / "run", lose_every=1)
+    run(parts, 2)
+    assert parts.store.read("lineage") == []
+    assert [m.uid for m in parts.state.members] == ["t00", "t01", "s00", "s01"]
+
+
+def test_what_a_buffer_has_forgotten_is_still_known_after_a_resume(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run", overrides=["tasks.buffer_size=4"])
+    run(parts, 2)
+    assert len(parts.state.problems) == 4
+    known = parts.state.known
+    assert len(known) > 4
+    parts.store.close()
+    resumed = make_parts(tiny, tmp_path / "run", resume=True, overrides=["tasks.buffer_size=4"])
+    assert resumed.state.known == known
 
 
 def test_nothing_in_a_run_folder_is_pickled(tiny, tmp_path: Path) -> None:
     parts = make_parts(tiny, tmp_path / "run")
     run(parts, 1)
     suffixes = {p.suffix for p in parts.store.folder.rglob("*") if p.is_file() and "tensorboard" not in p.parts}
-    assert suffixes <= {".json", ".jsonl", ".safetensors", ".yaml", ".log"}
+    assert suffixes - {""} <= {".json", ".jsonl", ".safetensors", ".yaml", ".log"}
     for path in parts.store.folder.rglob("*.json"):
         json.loads(path.read_text())

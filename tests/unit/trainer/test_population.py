@@ -115,3 +115,34 @@ def test_the_solve_rate_counts_judged_attempts_and_needs_half_of_them() -> None:
     assert measure_solve_rate([C, W, Grade.MALFORMED, U], judged_fraction=0.5) == pytest.approx(1 / 3)
     assert measure_solve_rate([C, U, U, U], judged_fraction=0.5) is None
     assert measure_solve_rate([], judged_fraction=0.5) is None
+
+
+def test_culled_members_and_newborns_are_no_parents(monkeypatch) -> None:
+    """Four members, two culled at once: parents are the two survivors, whatever the order."""
+    from trainer import evolving
+    from trainer.checkpoint import RunState
+    from trainer.config import load_config
+
+    config = load_config([], ["evolution.fraction=0.5", "evolution.z=0", "evolution.parents=survivors"])
+
+    class Weights:
+        def get_weights(self, uid: str):
+            import torch
+
+            return {"m.lora_A.weight": torch.ones(2, 3), "m.lora_B.weight": torch.ones(3, 2)}
+
+        def add(self, uid: str, *, seed: int) -> None: ...
+
+        def set_weights(self, uid: str, weights: object) -> None: ...
+
+        def drop(self, uid: str) -> None: ...
+
+    for seed in range(20):
+        members = [member(f"{r[0]}{i:02d}", 20 + i, role=r) for r in Role for i in range(4)]
+        state = RunState(
+            step=1, members=members, problems=[], generator=random.Random(seed), next_uid={"teacher": 4, "student": 4}
+        )
+        births = evolving.evolve(state, Weights(), config, step=1)
+        assert len(births) == 4
+        for birth in births:
+            assert set(birth.record.parents) <= {f"{birth.record.role[0]}02", f"{birth.record.role[0]}03"}

@@ -5,6 +5,7 @@ from populora.verifier.errors import (
     RequestRefusedError,
     VerifierDefectError,
     VerifierError,
+    VerifierTimeoutError,
     VerifierUnavailableError,
 )
 
@@ -13,5 +14,6 @@ __all__ = [
     "VerifierClient",
     "VerifierDefectError",
     "VerifierError",
+    "VerifierTimeoutError",
     "VerifierUnavailableError",
 ]

@@ -1,17 +1,24 @@
 """A synchronous client. Thread-safe: one client serves as many threads as there are requests in flight.
 
-Retries: UNAVAILABLE, RESOURCE_EXHAUSTED and DEADLINE_EXCEEDED until `patience_s` has passed, with jitter, and at
-least as long as the service's RetryInfo says; INTERNAL and unknown statuses once. Every method of the service may
-be retried safely.
+Retries: UNAVAILABLE and RESOURCE_EXHAUSTED until `patience_s` has passed, with jitter, and at least as long as the
+service's RetryInfo says; DEADLINE_EXCEEDED twice; INTERNAL and unknown statuses once. Every method of the service
+may be retried safely. `close` ends all waiting.
 """
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 import grpc
 import tenacity
 from google.rpc import error_details_pb2, status_pb2
-from populora.verifier.errors import RequestRefusedError, VerifierDefectError, VerifierUnavailableError
+from populora.verifier.errors import (
+    RequestRefusedError,
+    VerifierDefectError,
+    VerifierTimeoutError,
+    VerifierUnavailableError,
+)
 from populora.verifier.v1 import verifier_pb2 as pb
 from populora.verifier.v1 import verifier_pb2_grpc as pb_grpc
 
@@ -29,9 +36,10 @@ _OPTIONS = [
 _BUSY = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,
 }
+_MAX_DEADLINES = 3
+_MAX_DEFECTS = 2
 _REFUSED = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.UNIMPLEMENTED}
 _JITTER = tenacity.wait_random_exponential(multiplier=0.2, max=5.0)
 
@@ -61,6 +69,7 @@ class VerifierClient:
         self._timeout_s = timeout_s
         self._patience_s = patience_s
         self._on_retry = on_retry
+        self._closed = threading.Event()
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         self._stub = pb_grpc.VerifierStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -159,12 +168,15 @@ class VerifierClient:
         Raises:
             RequestRefusedError: a field of the request is wrong.
             VerifierUnavailableError: no answer within `patience_s`.
+            VerifierTimeoutError: the request exceeded its deadline three times.
             VerifierDefectError: the service failed twice on this request.
         """
+        failures: Counter[grpc.StatusCode] = Counter()
         out_of_patience = tenacity.stop_after_delay(self._patience_s)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_is_worth_a_retry),
-            stop=lambda state: out_of_patience(state) or _stop_after_second_defect(state),
+            stop=lambda state: self._closed.is_set() or out_of_patience(state) or _is_hopeless(state, failures),
+            sleep=tenacity.sleep_using_event(self._closed),
             wait=_choose_wait,
             before_sleep=self._note_retry,
             reraise=True,
@@ -175,7 +187,8 @@ class VerifierClient:
             raise self._translate(error) from error
 
     def close(self) -> None:
-        """Close the channel."""
+        """Close the channel; requests that wait for a retry fail now."""
+        self._closed.set()
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -193,6 +206,8 @@ class VerifierClient:
         text = f"{error.code().name}: {error.details()}"
         if error.code() in _REFUSED:
             return RequestRefusedError(text)
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return VerifierTimeoutError(f"verifier at {self.address}: no answer within {self._timeout_s:g} s, {text}")
         if error.code() in _BUSY:
             return VerifierUnavailableError(f"verifier at {self.address} gave no answer: {text}")
         return VerifierDefectError(f"verifier at {self.address} failed: {text}")
@@ -213,9 +228,14 @@ def _is_worth_a_retry(error: BaseException) -> bool:
     return isinstance(error, grpc.RpcError) and _code(error) not in _REFUSED
 
 
-def _stop_after_second_defect(state: tenacity.RetryCallState) -> bool:
+def _is_hopeless(state: tenacity.RetryCallState, failures: Counter[grpc.StatusCode]) -> bool:
+    """Count what went wrong; being busy is never hopeless."""
     error = state.outcome.exception() if state.outcome else None
-    return error is not None and _code(error) not in _BUSY and state.attempt_number >= 2
+    if error is None or _code(error) in _BUSY:
+        return False
+    failures[_code(error)] += 1
+    deadlines = failures[grpc.StatusCode.DEADLINE_EXCEEDED]
+    return deadlines >= _MAX_DEADLINES or failures.total() - deadlines >= _MAX_DEFECTS
 
 
 def _choose_wait(state: tenacity.RetryCallState) -> float:

@@ -2,7 +2,8 @@
 
 VerifierError
 |-- RequestRefusedError        the request is wrong (INVALID_ARGUMENT); mend it, a retry is useless
-|-- VerifierUnavailableError   no answer within the client's patience; mask the sample or wait longer
+|-- VerifierUnavailableError   no answer within the client's patience; wait longer
+|-- VerifierTimeoutError       this request exceeded its deadline several times; mask the sample
 `-- VerifierDefectError        the service failed on this request twice; mask the sample and report it
 """
 
@@ -17,6 +18,10 @@ class RequestRefusedError(VerifierError, ValueError):
 
 class VerifierUnavailableError(VerifierError):
     """The service was not reachable, not ready, or too busy for longer than the client waits."""
+
+
+class VerifierTimeoutError(VerifierError):
+    """The service is there, but this request exceeded the client's deadline again and again."""
 
 
 class VerifierDefectError(VerifierError):
