@@ -179,9 +179,9 @@ async def _inspect_host(engine: NsjailEngine) -> Protection:
         problems = ["no jailed process seen"]
         for _ in range(1000):
             await asyncio.sleep(0.01)
-            jailed = [pid for pid in engine.list_processes() if _is_jailed(pid)]
-            if len(jailed) >= 2:  # supervisor and program
-                problems = [problem for pid in jailed for problem in _find_problems(pid)]
+            views = [view for pid in engine.list_processes() if (view := _inspect(pid)) is not None]
+            if len(views) >= 2:  # supervisor and program
+                problems = [problem for view in views for problem in view]
                 break
     finally:
         task.cancel()
@@ -189,13 +189,11 @@ async def _inspect_host(engine: NsjailEngine) -> Protection:
     return Protection("host_view", not problems, "; ".join(problems) or "ids, capabilities, seccomp, namespaces")
 
 
-def _is_jailed(pid: int) -> bool:
+def _inspect(pid: int) -> list[str] | None:
+    """Return what is wrong with a jailed process; None if it is not jailed yet, or gone already."""
     status = _read_status(pid)
-    return len(status.get("NSpid", "").split()) > 1 and status.get("Seccomp") == "2"
-
-
-def _find_problems(pid: int) -> list[str]:
-    status = _read_status(pid)
+    if len(status.get("NSpid", "").split()) < 2 or status.get("Seccomp") != "2":
+        return None
     problems = []
     if "0" in status["Uid"].split() or "0" in status["Gid"].split():
         problems.append("host uid or gid is 0")
@@ -203,9 +201,12 @@ def _find_problems(pid: int) -> list[str]:
         problems.append("has capabilities")
     if status["NoNewPrivs"] != "1":
         problems.append("may gain privileges")
-    for name in _NAMESPACES:
-        if os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
-            problems.append(f"shares the {name} namespace")
+    try:
+        for name in _NAMESPACES:
+            if os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
+                problems.append(f"shares the {name} namespace")
+    except FileNotFoundError:  # it ended meanwhile
+        return None
     return problems
 
 
