@@ -60,16 +60,17 @@ def escape_controls(text: str) -> str:
 
 
 def describe_step(metrics: Mapping[str, Any]) -> str:
-    """Return the one line that a step prints."""
+    """Return the one line that a step prints; what there is none of is a dash."""
 
-    def value(name: str) -> float:
-        return float(metrics.get(name, math.nan))
+    def show(name: str, form: str) -> str:
+        return format(float(metrics[name]), form) if name in metrics else "-"
 
     return (
-        f"step {metrics['step']} | valid {value('teacher/valid'):.0%} | solve rate {value('problems/solve_rate'):.2f}"
-        f" | reward T {value('teacher/reward_mean'):+.2f} S {value('student/reward_mean'):+.2f}"
-        f" | truncated {value('student/truncated'):.0%} | {value('time/step_s'):.1f} s"
-    ).replace("nan%", "0%")
+        f"step {metrics['step']} | valid {show('teacher/valid', '.0%')}"
+        f" | solve rate {show('problems/solve_rate', '.2f')}"
+        f" | reward T {show('teacher/reward_mean', '+.2f')} S {show('student/reward_mean', '+.2f')}"
+        f" | truncated {show('student/truncated', '.0%')} | {show('time/step_s', '.1f')} s"
+    )
 
 
 def print_summary(metrics: Sequence[Mapping[str, Any]], lineage: Sequence[Mapping[str, Any]]) -> None:

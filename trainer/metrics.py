@@ -16,15 +16,14 @@ def summarize_samples(proposals: Sequence[Sample], attempts: Sequence[Sample]) -
         rewards = [sample.reward for sample in samples if sample.reward is not None]
         lengths = [len(sample.completion_ids) for sample in samples]
         metrics[f"{role}/samples"] = float(len(samples))
-        metrics[f"{role}/unjudged"] = float(len(samples) - len(rewards))
+        metrics[f"{role}/without_reward"] = float(len(samples) - len(rewards))
         if rewards:
             metrics[f"{role}/reward_mean"] = sum(rewards) / len(rewards)
         metrics[f"{role}/completion_length_mean"] = sum(lengths) / len(lengths)
         metrics[f"{role}/truncated"] = _share(sample.finish_reason == "length" for sample in samples)
         metrics[f"{role}/zero_variance_groups"] = measure_zero_variance(samples)
         for grade in Grade:
-            if any(sample.grade is grade for sample in samples):
-                metrics[f"{role}/{grade}"] = _share(sample.grade is grade for sample in samples)
+            metrics[f"{role}/{grade}"] = _share(sample.grade is grade for sample in samples)
     return metrics
 
 
