@@ -6,7 +6,7 @@ DEVICE ?= cpu
 # Asked only if pip finds no CPU build of torch without it.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_CPU := torch==2.13.0+cpu
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 .PHONY: setup system demo test test-fast serve-verifier protos lint type imports check clean
 
