@@ -173,7 +173,12 @@ ATTACKS = [
     Attack(
         "two_frames", "import os\ndef f():\n  os.write(3, b'V\\1\\0\\0\\0N')\n  return None", Outcome.INVALID_RESULT, S
     ),
-    Attack("frame_from_a_child", "import os\ndef f():\n  os.fork()\n  return 1", Outcome.INVALID_RESULT, S),
+    Attack(
+        "frame_from_a_child",
+        "import os\ndef f():\n  pid = os.fork()\n  if pid: os.waitpid(pid, 0)\n  return 1",
+        Outcome.INVALID_RESULT,
+        S,
+    ),
     Attack(
         "noise_on_the_frame_socket",
         "import os\ndef f():\n  os.write(3, b'\\xff' * 100)\n  return 1",

@@ -25,6 +25,7 @@ from verifier_server.errors import SandboxError, SetupError
 
 CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
 _REQUIRED = ("memory", "pids", "cpu", "cpuacct")
+_MOUNTS, _MEMBERSHIP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 _OWN_PROCESSES = 2  # nsjail and the supervisor
 _PERIOD_US = 100_000
 
@@ -194,7 +195,7 @@ class CgroupTree:
         """
         self._locks.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._locks)
-        found = find_hierarchies(Path("/proc/self/mounts").read_text(), Path("/proc/self/cgroup").read_text())
+        found = find_hierarchies(_MOUNTS.read_text(), _MEMBERSHIP.read_text())
         missing = [name for name in _REQUIRED if name not in found]
         if missing:
             raise SetupError(

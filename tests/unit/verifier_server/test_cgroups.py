@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from verifier_server.domain import Limits
+from verifier_server.errors import SetupError
+from verifier_server.sandbox import cgroups
 from verifier_server.sandbox.cgroups import RunCgroup, find_hierarchies, remove_leftovers
 
 V1 = "".join(f"cgroup {{root}}/{name} cgroup rw,{name} 0 0\n" for name in ("memory", "pids", "cpu", "cpuacct"))
@@ -89,3 +91,24 @@ def test_a_lock_file_cannot_name_a_foreign_folder(tmp_path: Path) -> None:
 def test_a_torn_lock_file_does_no_harm(tmp_path: Path, text: str) -> None:
     (tmp_path / "populora-x.lock").write_text(text)
     assert remove_leftovers(tmp_path) == []
+
+
+def test_a_host_without_controllers_is_explained(tmp_path: Path, monkeypatch) -> None:
+    for name in ("_MOUNTS", "_MEMBERSHIP"):
+        (tmp_path / name).write_text("")
+        monkeypatch.setattr(cgroups, name, tmp_path / name)
+    with pytest.raises(SetupError, match=r"no cgroup controller for memory, pids, cpu, cpuacct.*Delegate"):
+        cgroups.CgroupTree(tmp_path).start()
+
+
+def test_no_right_to_make_cgroups_is_explained_and_leaves_nothing(tmp_path: Path, monkeypatch) -> None:
+    """A controller's folder in which nothing can be made (here: it is a file)."""
+    (tmp_path / "mounts").write_text(V1.format(root=tmp_path))
+    (tmp_path / "membership").write_text("4:memory:/\n3:pids:/\n2:cpu:/\n1:cpuacct:/\n")
+    for name in ("memory", "pids", "cpu", "cpuacct"):
+        (tmp_path / name).write_text("no folder")
+    monkeypatch.setattr(cgroups, "_MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(cgroups, "_MEMBERSHIP", tmp_path / "membership")
+    with pytest.raises(SetupError, match="no right to make cgroups"):
+        cgroups.CgroupTree(tmp_path).start()
+    assert not list((tmp_path / "instances").iterdir())
