@@ -218,3 +218,9 @@ def test_datetime_under_a_shifted_clock_is_still_datetime(engine: EngineThread) 
     )
     plain, shifted = (engine.run(make_run(program, clock_shift_s=s))[0] for s in (0, 86_400))
     assert plain.value == shifted.value is not None
+
+
+def test_folders_of_one_case_are_not_seen_by_the_next(engine: EngineThread) -> None:
+    program = "import os\ndef f():\n  for i in range(5): os.mkdir(f'/tmp/left{i}')\n  return len(os.listdir('/tmp'))"
+    results = engine.run(make_run(program, cases=3))
+    assert {r.value for r in results} == {b"I\0\1\6"}  # the working folder and five others

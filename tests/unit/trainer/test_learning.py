@@ -212,13 +212,16 @@ def test_an_update_raises_what_was_rewarded(tiny) -> None:
 
 
 def test_micro_batches_do_not_change_the_update(tiny) -> None:
-    weights = []
+    """Neither the gradient (its norm is reported) nor the weights; Adam alone would hide a wrong denominator."""
+    norms, weights = [], []
     for tokens in (64, 2048):
         learner = make_learner(tiny, micro_batch_tokens=tokens)
         learner.add("t00", seed=1)
         many = make_samples([1.0, -1.0, 0.5, -0.5] * 5)
-        learner.update("t00", many, torch.tensor([s.reward for s in many]), temperature=1.0)
+        found = learner.update("t00", many, torch.tensor([s.reward for s in many]), temperature=1.0)
+        norms.append(found["grad_norm"])
         weights.append(learner.get_weights("t00"))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-3)
     assert all(torch.allclose(weights[0][n], weights[1][n], atol=1e-4) for n in weights[0])
 
 
