@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-DEVICE ?= cpu
+# cpu or cuda; remembered after the first set-up.
+DEVICE ?= $(if $(wildcard $(VENV)/.done-cuda),cuda,cpu)
 # Asked only if pip finds no CPU build of torch without it.
 TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_CPU := torch==2.13.0+cpu
@@ -14,10 +15,12 @@ setup: system $(VENV)/.done-$(DEVICE)
 
 # Debian and Ubuntu packages; nothing is installed if all is there.
 system:
-	@containers/install-system-packages.sh
+	@containers/install-system-packages.sh $(PYTHON)
 
 $(VENV)/.done-%: requirements/cpu.txt requirements/dev.txt requirements/data.txt requirements/cuda.txt \
 		pyproject.toml protos/python/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
+		{ echo "$(PYTHON) is older than 3.11: use make PYTHON=/path/to/python3.11 ..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(MAKE) --no-print-directory packages-$*
 	$(PIP) --no-deps -r requirements/dev.txt

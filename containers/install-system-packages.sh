@@ -15,7 +15,7 @@ need_command setpriv util-linux
 need_command ldd libc-bin
 # vLLM compiles small helpers with a C++ compiler.
 need_command g++ g++
-python3 -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
+"${1:-python3}" -c "import ensurepip" 2>/dev/null || missing="$missing python3-venv"
 
 [ -z "$missing" ] && exit 0
 echo "installing system packages:$missing"

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A state folder that mapped users can traverse; images are shared with a normal installation for speed."""
+    """A state folder that mapped users can traverse."""
     folder = Path(f"/var/tmp/populora-tests-{os.getpid()}")
     folder.mkdir(mode=0o755)
     yield folder

@@ -116,8 +116,11 @@ def restore(found: Checkpoint, store: RunStore, learner: Learner) -> RunState:
     for member in found.state.members:
         weights, moments = found.tensors[member.uid]
         learner.add(member.uid, seed=0)
-        learner.set_weights(member.uid, weights)
-        learner.set_optimizer_tensors(member.uid, moments)
+        try:
+            learner.set_weights(member.uid, weights)
+            learner.set_optimizer_tensors(member.uid, moments)
+        except (ValueError, KeyError) as error:
+            raise StoreError(f"the checkpoint of {member.uid} does not fit: {error}") from error
     store.cut_to(found.record_lengths)
     return found.state
 

@@ -79,7 +79,7 @@ class TasksConfig(Section):
     proposals_per_prompt: int = Field(default=4, ge=2)
     """Group size G of a teacher."""
     problems_per_student: int = Field(default=6, ge=1)
-    """Problems each student attempts per step; fresh ones first, then from the buffer."""
+    """Problems a matched student attempts per step at least: all fresh ones of its teacher, then from the buffer."""
     attempts_per_problem: int = Field(default=4, ge=2)
     """Group size n of a student, and the sample from which the solve rate is measured."""
     reference_programs: int = Field(default=1, ge=0, le=8)
@@ -117,7 +117,7 @@ class StudentRewards(Section):
 
 
 class RewardsConfig(Section):
-    """The reward table. `paper` values are the defaults (docs/algorithms.md lists the published variants)."""
+    """The reward table; the defaults are PopuLoRA's (docs/algorithms.md lists the published variants)."""
 
     teacher: TeacherRewards = TeacherRewards()
     student: StudentRewards = StudentRewards()
@@ -130,6 +130,7 @@ class LearningConfig(Section):
     learning_rate: float = Field(default=2e-5, gt=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """With one optimizer step per batch the ratio is 1 and clipping never acts."""
     clip_high: float = Field(default=0.28, gt=0)
     importance_cap: float = Field(default=2.0, ge=1)
     """Truncation of the token-level weight between learner and sampler."""
@@ -197,8 +198,8 @@ class VerifierConfig(Section):
     timeout_s: float = Field(default=120.0, gt=0)
     patience_s: float = Field(default=3600.0, gt=0)
     """How long a run waits for an unreachable verifier before it gives up (and can be resumed)."""
-    cpu_time_s: float = Field(default=2.0, gt=0, le=60)
-    memory_bytes: int = Field(default=256 << 20, ge=32 << 20)
+    cpu_time_s: float = Field(default=2.0, ge=0.01, le=60)
+    memory_bytes: int = Field(default=256 << 20, ge=32 << 20, le=4 << 30)
     pin_image: bool = True
     """Refuse to go on with a verifier of another image than the run began with."""
     determinism_runs: int = Field(default=3, ge=1, le=32)

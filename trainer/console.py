@@ -14,6 +14,7 @@ _PHASE_GROUPS = {
     "verify": ("validate", "judge"),
     "learn": ("learn",),
     "publish": ("publish",),
+    "evolve": ("evolve",),
 }
 
 

@@ -19,9 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value", help="settings for the run")
     overrides = parser.parse_args(arguments).overrides
     start = time.monotonic()
+    log_path = Path(tempfile.mkstemp(prefix="populora-verifier-", suffix=".log")[1])
     with tempfile.TemporaryDirectory(prefix="populora-") as folder:
         address = f"unix:{folder}/verifier.sock"
-        log_path = Path(folder) / "verifier.log"
         verifier = _start_verifier(address, log_path)
         try:
             if not _wait_ready(verifier, log_path):
@@ -31,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             verifier.send_signal(signal.SIGTERM)
             verifier.wait(timeout=30)
+    print(f"log of the verifier: {log_path}")
     print(f"demo: {time.monotonic() - start:.0f} s of wall time{_describe_memory()}")
     return status
 
@@ -48,9 +49,9 @@ def _train(overrides: list[str]) -> int:
     signal.signal(signal.SIGTERM, hand_on)
     trainer.append(subprocess.Popen([sys.executable, "-m", "trainer.run", "--config", str(CONFIG), *overrides]))
     status = trainer[0].wait()
-    if status != 0:
+    if status in (1, 130):
         print(
-            "To go on, start a verifier with `make serve-verifier`, then in a second shell:\n"
+            "To go on where a checkpoint exists, start a verifier with `make serve-verifier`, then in a second shell:\n"
             "  .venv/bin/python -m trainer.run --resume latest verifier.address=127.0.0.1:50051"
         )
     return status

@@ -1,4 +1,4 @@
-"""Records that cross modules: frozen, plain, JSON-serialisable by field."""
+"""Records that cross modules: plain and JSON-serialisable by field."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -57,7 +57,6 @@ class Proposal:
     kind: TaskKind
     program: str
     arguments: tuple[str, ...]
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

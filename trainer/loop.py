@@ -4,7 +4,8 @@
               engine      verifier     engine    verifier                     learner   engine
 
 The engine serves all members in one batch; the learner updates one adapter at a time; nothing is judged here.
-Until `record` a step leaves nothing in the run folder but new adapter folders, so a killed step is simply redone.
+Until `record` a step leaves nothing in the run folder but adapter folders and alarms, so a killed step is simply
+redone.
 """
 
 import time

@@ -19,7 +19,7 @@ class ModelError(ValueError):
 
 
 def resolve_model(name: str) -> str:
-    """Return a folder or Hugging Face id that transformers and vLLM can load.
+    """Return a local folder that transformers and vLLM can load.
 
     Raises:
         ModelError: a local folder without weights, or the embedded model's package is missing.

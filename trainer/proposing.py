@@ -110,7 +110,6 @@ def validate_proposals(
                 program=proposal.program,
                 arguments=proposal.arguments,
                 values=result.values,
-                message=proposal.message,
                 ast_hash=result.ast_hash,
                 teacher=sample.member,
                 step=step,

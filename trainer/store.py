@@ -1,4 +1,4 @@
-"""The run folder; this module is its only writer and reader.
+"""The run folder: where everything in it is, and who may use it.
 
     config.yaml environment.json            what the run depends on
     metrics.jsonl                           one line per step
@@ -7,7 +7,8 @@
     adapters/<uid>/v<N>/                    PEFT format
     checkpoints/step-<N>/  tensorboard/  logs/
 
-Lines of a step are written together at its end. A checkpoint remembers how long each file was; resuming cuts off
+Lines of a step are written together at its end (alarms at once). A checkpoint remembers how long each file was;
+resuming cuts off
 what came after it, so a killed step leaves no half records.
 """
 
@@ -74,13 +75,6 @@ class RunStore:
     def write_config(self, text: str) -> None:
         """Write the resolved config as YAML."""
         write_atomically(self.folder / "config.yaml", text)
-
-    def read_config(self) -> dict[str, Any]:
-        """Return the config of the run as plain values."""
-        from omegaconf import OmegaConf
-
-        values: Any = OmegaConf.to_container(OmegaConf.load(self.folder / "config.yaml"))
-        return dict(values)
 
     def write_environment(self, facts: Mapping[str, Any]) -> None:
         """Write versions, machine and verifier."""

@@ -1,4 +1,4 @@
-"""Between protobuf and the domain: pure functions, table-tested. Range checks of requests live here."""
+"""Between protobuf and the domain: pure functions. Range checks of requests live here."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,6 @@ from verifier_server.errors import InvalidRequestError
 from verifier_server.judging import codec, literals
 from verifier_server.sandbox import limits as limits_table
 
-_DEFAULT_RUNS = 3
 _MAX_CONTEXT_CHARACTERS = 256
 
 
@@ -72,7 +71,7 @@ def read_value(message: pb.Value, field: str) -> bytes:
 def read_task(message: pb.ValidateTaskRequest) -> TaskQuestion:
     """Read a ValidateTask request."""
     _check_count("arguments", len(message.arguments), limits_table.MAX_CASES)
-    runs = message.runs or _DEFAULT_RUNS
+    runs = message.runs or limits_table.DEFAULT_RUNS
     _check_count("runs", runs, limits_table.MAX_RUNS)
     limits = read_limits(message.limits)
     _check_response_size("arguments", len(message.arguments), limits)
@@ -166,7 +165,7 @@ def write_run(run: CaseRun) -> pb.RunResult:
     value = None
     if run.value is not None:
         literal = literals.render(run.value)
-        value = pb.Value(canonical=run.value, literal=literal if len(literal) <= literals.MAX_TEXT_BYTES else "")
+        value = pb.Value(canonical=run.value, literal=literal if literals.fits_an_answer(literal) else "")
     return pb.RunResult(
         outcome=write_outcome(run.outcome),
         evidence=write_evidence(run.evidence),

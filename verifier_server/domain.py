@@ -98,7 +98,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one case used; times from the first line of the program."""
+    """What one case used; times from the moment the program is handed to its process."""
 
     wall_s: float = 0.0
     cpu_s: float = 0.0

@@ -1,12 +1,16 @@
 """Runs what a question needs in the sandbox and hands the results to the pure judges.
 
 Every run draws its hash seed at random, except candidate programs of induction, which run with seed 0 so that set
-order cannot fail a right answer. Repeated runs of a task all differ in hash seed, and every second one sees a
+order cannot fail a right answer, and the analysis, which runs nothing. Repeated runs of a task all differ in hash
+seed, and every second one sees a
 shifted clock.
 """
 
+import asyncio
 import secrets
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from verifier_server.domain import (
     AbductionQuestion,
@@ -28,8 +32,12 @@ from verifier_server.judging import answers, features, literals, tasks
 from verifier_server.sandbox.base import Sandbox
 
 _ANALYSIS_LIMITS = Limits(cpu_time_s=5.0, wall_time_s=15.0, memory_bytes=512 << 20, processes=4)
+_LARGE_CHARACTERS = 8 << 10
 _DAY_S = 86_400
 _MAX_SHIFT_DAYS = 400
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,7 @@ class Evaluator:
     async def validate(self, question: TaskQuestion, *, slot: int) -> TaskReport:
         """Check a task: analysis, first runs, repeated runs; stops at the first reason."""
         try:
-            inputs = tuple(_parse_input(text) for text in question.arguments)
+            inputs = await _off_loop(sum(map(len, question.arguments)), _parse_inputs, question.arguments)
         except literals.MalformedLiteralError as error:
             return TaskReport(reasons=(Reason.MALFORMED_ARGUMENTS,), detail=str(error))
         analysis = await self._analyze(question, slot)
@@ -49,7 +57,7 @@ class Evaluator:
             return TaskReport(reasons=(analysis.reason,), detail=analysis.detail)
         seeds = _draw_distinct_seeds(question.runs)
         first = await self.sandbox.run(_call(question, inputs, question.limits, seeds[0]), slot=slot)
-        failure = tasks.find_failure(first)
+        failure = await _off_loop(sum(len(run.value or b"") for run in first), tasks.find_failure, first)
         if failure is not None:
             return TaskReport(
                 reasons=(failure[0],),
@@ -64,7 +72,7 @@ class Evaluator:
     async def judge(self, question: AnswerQuestion, *, slot: int) -> AnswerReport:
         """Judge an answer."""
         if isinstance(question, DeductionQuestion):
-            return answers.judge_deduction(question.expected, question.answer)
+            return await _off_loop(len(question.answer), answers.judge_deduction, question.expected, question.answer)
         if isinstance(question, AbductionQuestion):
             return await self._judge_abduction(question, slot)
         return await self._judge_induction(question, slot)
@@ -112,7 +120,7 @@ class Evaluator:
 
     async def _judge_abduction(self, question: AbductionQuestion, slot: int) -> AnswerReport:
         try:
-            case = _parse_input(question.answer)
+            (case,) = await _off_loop(len(question.answer), _parse_inputs, (question.answer,))
         except literals.MalformedLiteralError as error:
             return answers.malformed(str(error))
         run = _call(question, (case,), question.limits, _draw_distinct_seeds(1)[0])
@@ -124,9 +132,16 @@ class Evaluator:
         return answers.judge_runs(expected, await self.sandbox.run(run, slot=slot))
 
 
-def _parse_input(text: str) -> CaseInput:
-    parsed = literals.parse_arguments(text)
-    return CaseInput(positional=parsed.positional, keywords=parsed.keywords)
+def _parse_inputs(texts: Sequence[str]) -> tuple[CaseInput, ...]:
+    parsed = [literals.parse_arguments(text) for text in texts]
+    return tuple(CaseInput(positional=one.positional, keywords=one.keywords) for one in parsed)
+
+
+async def _off_loop(size: int, function: Callable[..., Result], *arguments: object) -> Result:
+    """Call a pure function, in a thread if it works on much text: it would hold up every other request."""
+    if size < _LARGE_CHARACTERS:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
 
 
 def _call(

@@ -39,13 +39,13 @@ def make_engine(config: ServerConfig) -> NsjailEngine:
     return NsjailEngine(state_dir=config.state_dir, python=config.python, nsjail=config.nsjail)
 
 
-async def serve(config: ServerConfig, *, stop: asyncio.Event | None = None) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`. Must run on the main thread: jails die with it.
+async def serve(config: ServerConfig) -> None:
+    """Serve until SIGTERM or SIGINT. Must run on the main thread: jails die with it.
 
     Raises:
         SetupError: the host lacks something, the address is taken, or a protection is missing.
     """
-    stop = stop or asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

@@ -8,6 +8,7 @@ from typing import Any
 from populora.verifier.v1 import verifier_pb2 as pb
 
 from verifier_server import __version__
+from verifier_server.judging import literals
 from verifier_server.sandbox import limits
 from verifier_server.sandbox.base import LiveCounts
 from verifier_server.scheduler import Scheduler
@@ -41,15 +42,15 @@ def _describe_limits() -> list[pb.LimitRange]:
         pb.LimitRange(name=name, default=default or 0.0, maximum=maximum)
         for name, (default, _, maximum) in limits.TABLE.items()
     ]
+    runs = pb.LimitRange(name="runs", default=limits.DEFAULT_RUNS, maximum=limits.MAX_RUNS)
     fixed = {
         "program_bytes": limits.MAX_PROGRAM_BYTES,
-        "argument_bytes": limits.MAX_ARGUMENT_BYTES,
+        "argument_bytes": literals.MAX_TEXT_BYTES,
         "stdin_bytes": limits.MAX_STDIN_BYTES,
         "cases": limits.MAX_CASES,
-        "runs": limits.MAX_RUNS,
         "message_bytes": limits.MAX_MESSAGE_BYTES,
     }
-    return rows + [pb.LimitRange(name=name, default=value, maximum=value) for name, value in fixed.items()]
+    return [*rows, runs] + [pb.LimitRange(name=name, default=value, maximum=value) for name, value in fixed.items()]
 
 
 def count_zombies() -> int:

@@ -26,7 +26,7 @@ class NotEvolvableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A new adapter and how far it is from its (first) parent."""
+    """A new adapter and how far it is from its parent (of two: the fitter)."""
 
     update: Update
     details: dict[str, float]

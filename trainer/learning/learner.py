@@ -16,7 +16,7 @@ from peft import LoraConfig as PeftLoraConfig
 from peft import get_peft_model
 from peft.helpers import disable_input_dtype_casting
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from trainer.config import ConfigError, LearningConfig, LoraConfig
 from trainer.domain import Sample
@@ -120,10 +120,6 @@ class Learner:
         save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         self._peft.peft_config[uid].save_pretrained(str(folder))
         return hash_weights(weights)
-
-    def load_adapter(self, uid: str, folder: Path) -> None:
-        """Read an adapter written by `save_adapter`. Raises ValueError if it does not fit."""
-        self.set_weights(uid, load_file(folder / "adapter_model.safetensors"))
 
     # --- optimizer state -----------------------------------------------------------------------------------
 
@@ -238,11 +234,6 @@ class Learner:
             total += float(loss.detach())
         self._step(uid, learning_rate)
         return total
-
-    def forget_moments(self, uid: str) -> None:
-        """Start an adapter's optimizer anew."""
-        adapter = self._adapters[uid]
-        adapter.optimizer = self._make_optimizer(adapter.parameters)
 
     def _step(self, uid: str, learning_rate: float | None = None) -> float:
         """Clip, step, clear; returns the gradient norm before clipping."""

@@ -27,7 +27,7 @@ def win_probability(student: Rating, teacher: Rating, *, beta: float) -> float:
 
 
 def decide(solve_rate: float, expected: float) -> Winner:
-    """The student wins a game if it solves more than its win probability predicts (populora.md 1.7)."""
+    """The student wins a game if it solves more than its win probability predicts (ours: docs/algorithms.md)."""
     if abs(solve_rate - expected) < _DRAW_MARGIN:
         return Winner.DRAW
     return Winner.STUDENT if solve_rate > expected else Winner.TEACHER

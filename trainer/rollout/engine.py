@@ -2,7 +2,7 @@
 
 vLLM patches torch threads, preloads libraries and logs to stdout, so it never runs inside the trainer. The worker
 (`vllm_worker.py`) is a child process; both sides exchange JSON lines over a socket. If the trainer dies, the worker
-sees the end of the socket and ends its whole process group.
+notices and ends its whole process group.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class EngineError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class AdapterVersion:
-    """One version of one member's adapter. The triple (name, number, folder) is never reused in a run."""
+    """One version of one member's adapter. The triple (name, number, folder) is never reused by one engine."""
 
     name: str
     """`uid@version`."""
@@ -88,7 +88,7 @@ class EngineSettings:
 
     model: str
     max_loras: int
-    """Adapters in one batch, plus one spare slot (on a CPU the last slot would leak into base requests)."""
+    """Adapter slots; the last one must stay empty (see `TrainerConfig.max_loras`)."""
     max_lora_rank: int
     target_modules: tuple[str, ...]
     max_model_len: int

@@ -295,6 +295,11 @@ def render(canonical: bytes) -> str:
     return text
 
 
+def fits_an_answer(literal: str) -> bool:
+    """Whether a literal is short enough to be parsed again."""
+    return len(literal.encode()) <= MAX_TEXT_BYTES
+
+
 def _render(reader: codec.Reader) -> str:
     tag = reader.take(1)
     if tag in b"LUEZ":

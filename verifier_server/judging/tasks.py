@@ -34,7 +34,7 @@ def find_failure(runs: Sequence[CaseRun]) -> tuple[Reason, str] | None:
         if run.outcome is not Outcome.COMPLETED:
             reason = _PROGRAM_REASONS.get(run.outcome, Reason.RUN_FAILED)
             return reason, f"input {number}: {run.outcome} {run.claim}".strip()[:500]
-        if len(literals.render(run.value or b"N")) > literals.MAX_TEXT_BYTES:
+        if not literals.fits_an_answer(literals.render(run.value or b"N")):
             # Nobody could write it down as an answer.
             return Reason.RUN_FAILED, f"input {number}: the value's literal is longer than an answer may be"
     return None

@@ -17,14 +17,13 @@ import secrets
 import shutil
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from verifier_server.domain import Limits
 from verifier_server.errors import SandboxError, SetupError
 
 CONTROLLERS = ("memory", "pids", "cpu", "cpuacct")
-_REQUIRED = ("memory", "pids", "cpu", "cpuacct")
 _MOUNTS, _MEMBERSHIP = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 _OWN_PROCESSES = 2  # nsjail and the supervisor
 _PERIOD_US = 100_000
@@ -84,7 +83,6 @@ class RunCgroup:
 
     directories: dict[str, Path]
     versions: dict[str, int]
-    clock_zero_ns: int = field(default=0)
 
     @property
     def procs_files(self) -> list[str]:
@@ -127,7 +125,7 @@ class RunCgroup:
         return _read_keyed(self.directories["pids"] / "pids.events").get("max", 0)
 
     def read_peak_memory_bytes(self) -> int:
-        """Highest memory use since the last `reset_peaks`."""
+        """Highest memory use since the last `reset_peaks` (on v2: since the run began)."""
         directory = self.directories["memory"]
         name = "memory.max_usage_in_bytes" if self.versions["memory"] == 1 else "memory.peak"
         return _read_int(directory / name)
@@ -196,7 +194,7 @@ class CgroupTree:
         self._locks.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._locks)
         found = find_hierarchies(_MOUNTS.read_text(), _MEMBERSHIP.read_text())
-        missing = [name for name in _REQUIRED if name not in found]
+        missing = [name for name in CONTROLLERS if name not in found]
         if missing:
             raise SetupError(
                 f"no cgroup controller for {', '.join(missing)}: mount it (v1 or v2), or on systemd start the "

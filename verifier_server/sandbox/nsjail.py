@@ -11,7 +11,6 @@ limits in memory and processes by the cgroups; rlimits are a backstop.
 
 import asyncio
 import json
-import logging
 import os
 import secrets
 import shutil
@@ -26,7 +25,6 @@ from verifier_server.sandbox.base import EngineInfo, LiveCounts
 from verifier_server.sandbox.cgroups import CgroupTree
 from verifier_server.sandbox.jail import Jail
 
-_LOG = logging.getLogger(__name__)
 _INSIDE_ID = 65534
 _FIRST_OUTSIDE_ID = 100_000
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 111; shift; done; shift; exec "$@"'
@@ -75,8 +73,10 @@ class NsjailEngine:
         self._nsjail = find_nsjail(self._configured_nsjail)
         self._policy = seccomp.make_policy()
         try:
+            if not self._state_dir.exists():
+                self._state_dir.mkdir(parents=True)
+                self._state_dir.chmod(0o755)  # jails run as other users and must reach their image
             self._config_dir.mkdir(parents=True)
-            self._state_dir.chmod(0o755)
         except OSError as error:
             raise SetupError(f"state folder {self._state_dir} is not writable: {error}") from error
         self._image = rootfs.build_image(self._state_dir / "images", self._python, self._policy)
@@ -155,7 +155,6 @@ class NsjailEngine:
         mib = 1 << 20
         flags = {
             "config": str(self._write_config(limits.tmp_bytes)),
-            "log": "/dev/null",
             "user": f"{_INSIDE_ID}:{outside}:1",
             "group": f"{_INSIDE_ID}:{outside}:1",
             # Drawn alike for every run, so that no program can tell which run it is in.
@@ -195,6 +194,7 @@ def make_config(root: Path, tmp_bytes: int, policy: str) -> str:
     tmp_options = f"size={tmp_bytes},nr_inodes=4096,mode=1777"
     return f"""
 mode: ONCE
+log_level: FATAL         # to stderr; what comes before the program starts is not taken for its output
 cwd: "/tmp"
 time_limit: 0            # the service owns the clock; nsjail ticks in seconds
 keep_env: false

@@ -309,6 +309,8 @@ def test_what_a_buffer_has_forgotten_is_still_known_after_a_resume(tiny, tmp_pat
     parts.store.close()
     resumed = make_parts(tiny, tmp_path / "run", resume=True, overrides=["tasks.buffer_size=4"])
     assert resumed.state.known == known
+    run(resumed, 1)
+    assert set(known) <= set(resumed.state.known)
 
 
 def test_nothing_in_a_run_folder_is_pickled(tiny, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ _CLOCK = {"time", "datetime", "calendar"}
 _ENTROPY = {"random", "secrets", "uuid"}
 _INTROSPECTION = {"gc", "inspect", "sys", "ctypes", "traceback", "importlib"}
 _INTROSPECTION_CALLS = {"id", "hash", "globals", "locals", "vars", "eval", "exec", "compile", "__import__", "open"}
-_OPERATORS_OF_LINES = (ast.stmt, ast.ExceptHandler)
+_LINE_NODES = (ast.stmt, ast.ExceptHandler)
 
 
 def analyze(source: bytes, entry_point: str) -> bytes:
@@ -40,13 +40,12 @@ def measure(tree: ast.Module, entry_point: str) -> "dict[str, object]":
     blocks = cc_visit_ast(tree)
     imports = find_imports(nodes)
     return {
-        "has_entry_point": entry is not None,
         "ast_hash": hashlib.sha256(normalise(tree).encode("utf-8", "backslashreplace")).hexdigest(),
         "node_types": [type(node).__name__ for node in nodes[:_NODE_TYPES_MAX]],
         "depth": measure_depth(tree),
         "nodes": len(nodes),
         "cyclomatic_complexity": max(1, sum(block.complexity for block in blocks)),
-        "lines": sum(isinstance(node, _OPERATORS_OF_LINES) for node in nodes),
+        "lines": sum(isinstance(node, _LINE_NODES) for node in nodes),
         "variables": len({n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}),
         "halstead_volume": halstead.volume,
         "halstead_difficulty": halstead.difficulty,

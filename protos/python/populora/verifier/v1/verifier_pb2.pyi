@@ -171,7 +171,7 @@ class RunResult(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Union[Evidence, str]] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., exception: _Optional[str] = ..., exit_status: _Optional[int] = ..., signal: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hook_events: _Optional[_Iterable[_Union[HookEvent, _Mapping]]] = ...) -> None: ...
 
 class Provenance(_message.Message):
-    __slots__ = ("request_id", "queue_s", "run_s", "engine", "image_digest", "python_version", "degraded", "from_cache")
+    __slots__ = ("request_id", "queue_s", "run_s", "engine", "image_digest", "python_version", "degraded")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_S_FIELD_NUMBER: _ClassVar[int]
     RUN_S_FIELD_NUMBER: _ClassVar[int]
@@ -179,7 +179,6 @@ class Provenance(_message.Message):
     IMAGE_DIGEST_FIELD_NUMBER: _ClassVar[int]
     PYTHON_VERSION_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
-    FROM_CACHE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     queue_s: float
     run_s: float
@@ -187,8 +186,7 @@ class Provenance(_message.Message):
     image_digest: str
     python_version: str
     degraded: _containers.RepeatedScalarFieldContainer[str]
-    from_cache: bool
-    def __init__(self, request_id: _Optional[str] = ..., queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., engine: _Optional[str] = ..., image_digest: _Optional[str] = ..., python_version: _Optional[str] = ..., degraded: _Optional[_Iterable[str]] = ..., from_cache: bool = ...) -> None: ...
+    def __init__(self, request_id: _Optional[str] = ..., queue_s: _Optional[float] = ..., run_s: _Optional[float] = ..., engine: _Optional[str] = ..., image_digest: _Optional[str] = ..., python_version: _Optional[str] = ..., degraded: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ValidateTaskRequest(_message.Message):
     __slots__ = ("context", "program", "entry_point", "arguments", "limits", "runs")

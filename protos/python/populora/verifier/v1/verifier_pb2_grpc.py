@@ -90,7 +90,8 @@ class VerifierServicer(object):
     def Stream(self, request_iterator, context):
         """Many requests over one connection. Each item is answered exactly once, in order of completion, with a
         result or a status. Cancel of an item kills its jail; the item is answered with status CANCELLED.
-        Closing the stream cancels all items that are still open.
+        Closing the stream cancels all items that are still open. At most 1,024 items may be open at a time; further ones
+        get RESOURCE_EXHAUSTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
