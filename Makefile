@@ -61,6 +61,8 @@ lint: setup
 
 type: setup
 	$(BIN)/mypy verifier_server trainer protos/python/populora/verifier
+	MYPYPATH=verifier_server/sandbox/guest:verifier_server/judging $(BIN)/mypy --config-file containers/mypy-guest.ini \
+		verifier_server/sandbox/guest/*.py
 
 imports: setup
 	$(BIN)/lint-imports

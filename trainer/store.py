@@ -8,8 +8,7 @@
     checkpoints/step-<N>/  tensorboard/  logs/
 
 Lines of a step are written together at its end (alarms at once). A checkpoint remembers how long each file was;
-resuming cuts off
-what came after it, so a killed step leaves no half records.
+resuming cuts off what came after it, so a killed step leaves no half records.
 """
 
 import fcntl

@@ -2,8 +2,7 @@
 
 Every run draws its hash seed at random, except candidate programs of induction, which run with seed 0 so that set
 order cannot fail a right answer, and the analysis, which runs nothing. Repeated runs of a task all differ in hash
-seed, and every second one sees a
-shifted clock.
+seed, and every second one sees a shifted clock.
 """
 
 import asyncio

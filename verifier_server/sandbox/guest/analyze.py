@@ -2,6 +2,8 @@
 program could forge these numbers. The service range-checks them all the same.
 """
 
+from __future__ import annotations
+
 import ast
 import copy
 import hashlib
@@ -32,7 +34,7 @@ def analyze(source: bytes, entry_point: str) -> bytes:
         return json.dumps({"error": "syntax", "detail": detail}).encode()
 
 
-def measure(tree: ast.Module, entry_point: str) -> "dict[str, object]":
+def measure(tree: ast.Module, entry_point: str) -> dict[str, object]:
     """Return every measure of one syntax tree."""
     nodes = list(ast.walk(tree))
     entry = find_entry_point(tree, entry_point)
@@ -54,9 +56,9 @@ def measure(tree: ast.Module, entry_point: str) -> "dict[str, object]":
     }
 
 
-def find_entry_point(tree: ast.Module, name: str):
+def find_entry_point(tree: ast.Module, name: str) -> ast.stmt | None:
     """Return the definition that `name` is bound to last at the top level (a function, class or assignment)."""
-    found = None
+    found: ast.stmt | None = None
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name:
             found = node
@@ -83,9 +85,9 @@ def normalise(tree: ast.Module) -> str:
     """Return a dump of the tree in which chosen names, annotations of parameters and docstrings do not matter."""
     tree = copy.deepcopy(tree)
     chosen = find_chosen_names(tree)
-    names = {}
+    names: dict[str, str] = {}
 
-    def rename(name):
+    def rename(name: str) -> str:
         return names.setdefault(name, f"v{len(names)}") if name in chosen else name
 
     for node in ast.walk(tree):
@@ -94,8 +96,10 @@ def normalise(tree: ast.Module) -> str:
         elif isinstance(node, ast.arg):
             node.arg, node.annotation = rename(node.arg), None
         elif isinstance(node, ast.keyword):
-            node.arg = rename(node.arg)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
+            node.arg = rename(node.arg) if node.arg else None
+        elif isinstance(node, ast.ExceptHandler):
+            node.name = rename(node.name) if node.name else None
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             node.name = rename(node.name)
         elif isinstance(node, (ast.Global, ast.Nonlocal)):
             node.names = [rename(name) for name in node.names]
@@ -105,16 +109,16 @@ def normalise(tree: ast.Module) -> str:
     return ast.dump(tree)
 
 
-def find_chosen_names(tree: ast.Module) -> "set[str]":
+def find_chosen_names(tree: ast.Module) -> set[str]:
     """Return the names that the program itself binds, so that another choice would be the same program."""
-    chosen = set()
+    chosen: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             chosen.add(node.id)
         elif isinstance(node, ast.arg):
             chosen.add(node.arg)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler)):
-            chosen.add(node.name)
+            chosen.add(node.name or "")
     return chosen
 
 
@@ -123,9 +127,9 @@ def is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def find_imports(nodes: "list[ast.AST]") -> "list[str]":
+def find_imports(nodes: list[ast.AST]) -> list[str]:
     """Return the sorted names of top-level modules in import statements."""
-    modules = set()
+    modules: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
             modules.update(alias.name.split(".")[0] for alias in node.names)
@@ -134,7 +138,7 @@ def find_imports(nodes: "list[ast.AST]") -> "list[str]":
     return sorted(modules)[:64]
 
 
-def find_remarks(nodes, imports, entry) -> "list[list[str]]":
+def find_remarks(nodes: list[ast.AST], imports: list[str], entry: ast.stmt | None) -> list[list[str]]:
     """Return findings as [code, detail] pairs."""
     remarks = []
     used = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
