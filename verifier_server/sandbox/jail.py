@@ -88,8 +88,8 @@ class Jail:
         if not await self._wait_for(lambda: bool(self._control) or self._control_closed, _START_TIMEOUT_S):
             raise SandboxError(f"the jail did not start within {_START_TIMEOUT_S:.0f} s")
         if self._control[:1] != b"R":
-            stderr = self._captures[1].take()[0][-300:]
-            raise SandboxError(f"the jail did not start: {stderr.decode('utf-8', 'backslashreplace').strip()}")
+            self._captures[1].read_available()
+            raise SandboxError(f"the jail did not start: {_pick_reason(self._captures[1].take()[0])}")
         del self._control[:1]
         for capture in self._captures:  # notes of the dynamic linker are not the program's output
             capture.read_available()
@@ -276,6 +276,13 @@ class Jail:
             stdout=stdout,
             stderr=stderr,
         )
+
+
+def _pick_reason(stderr: bytes) -> str:
+    """Return what nsjail said last, without the notes of the dynamic linker."""
+    lines = stderr.decode("utf-8", "backslashreplace").splitlines()
+    telling = [line for line in lines if "no version information available" not in line]
+    return " | ".join(telling[-3:])[-400:] or "nsjail gave no reason"
 
 
 class _Counters:

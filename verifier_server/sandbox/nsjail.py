@@ -194,7 +194,7 @@ def make_config(root: Path, tmp_bytes: int, policy: str) -> str:
     tmp_options = f"size={tmp_bytes},nr_inodes=4096,mode=1777"
     return f"""
 mode: ONCE
-log_level: FATAL         # to stderr; what comes before the program starts is not taken for its output
+log_level: ERROR         # to stderr; what comes before the program starts is not taken for its output
 cwd: "/tmp"
 time_limit: 0            # the service owns the clock; nsjail ticks in seconds
 keep_env: false
