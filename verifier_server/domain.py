@@ -39,6 +39,34 @@ class Verdict(StrEnum):
     WRONG = "wrong"
     MALFORMED = "malformed"
     FAILED = "failed"
+    UNJUDGED = "unjudged"
+
+
+class Preset(StrEnum):
+    """A rule for when outputs are equal. Each is explained in the proto file under the same name."""
+
+    EXACT = "exact"
+    PYTHON_EQ = "python_eq"
+    EVALPLUS = "evalplus"
+    STDIN_TOKENS = "stdin_tokens"
+    STDIN_LINES = "stdin_lines"
+
+
+class Severity(StrEnum):
+    """How much an event should interest an operator."""
+
+    INFO = "info"
+    NOTICE = "notice"
+    WARNING = "warning"
+    ALERT = "alert"
+
+
+class ScriptStatus(StrEnum):
+    """How far an assert-style script came; deliberately no Verdict."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    NO_RESULT = "no_result"
 
 
 class Reason(StrEnum):
@@ -57,8 +85,13 @@ class Mode(StrEnum):
     """How a jail treats a program."""
 
     CALL = "call"
+    """Call the entry point, return its value."""
     SCRIPT = "script"
+    """Run as `__main__` with standard input."""
+    ASSERT = "assert"
+    """Like SCRIPT, then run a second text in the same namespace."""
     ANALYZE = "analyze"
+    """Parse, never run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +109,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInput:
-    """What one case feeds the program: canonical arguments (call) or standard input (script)."""
+    """What one case feeds the program: canonical arguments (call) or standard input and script (script, assert)."""
 
     positional: bytes = b"U\0"
     keywords: bytes = b"M\0"
     stdin: bytes = b""
+    script: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +128,19 @@ class Run:
     limits: Limits
     hash_seed: int = 0
     clock_shift_s: int = 0
+    lenient: bool = False
+    """Whether returned values may be instances of subclasses or opaque, see `judging.codec`."""
+    allowed_modules: tuple[str, ...] = ()
+    """For ANALYZE: modules that are no finding; empty means the guest's own list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookEvent:
+    """Something a program tried, as its own interpreter reported it."""
+
+    event: str
+    detail: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +167,9 @@ class CaseRun:
     exit_status: int = 0
     signal: int = 0
     usage: Usage = field(default_factory=Usage)
-    hook_events: tuple[tuple[str, str], ...] = ()
+    denied_syscall: str = ""
+    """From the kernel's audit record, if there was one."""
+    hook_events: tuple[HookEvent, ...] = ()
     stdout: bytes = b""
     stderr: bytes = b""
     analysis: bytes | None = None
@@ -166,6 +215,8 @@ class TaskReport:
     type_signature: str = ""
     findings: tuple[tuple[str, str], ...] = ()
     detail: str = ""
+    runs: int = 0
+    draws: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +238,10 @@ class TaskQuestion:
     entry_point: str
     arguments: tuple[str, ...]
     limits: Limits
-    runs: int = 3
+    runs: int | None = None
+    """Fresh interpreters; None: as the program's text demands."""
+    draws: int = 48
+    allowed_modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,3 +274,72 @@ class InductionQuestion:
 
 
 AnswerQuestion = DeductionQuestion | AbductionQuestion | InductionQuestion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparator:
+    """When an output is right. Fields as in the proto."""
+
+    preset: Preset = Preset.EXACT
+    absolute_tolerance: float = 0.0
+    relative_tolerance: float = 0.0
+    as_sets: bool = False
+    not_none: bool = False
+    checker: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseQuestion:
+    """One case of a benchmark; `expected` is a canonical value or stdout, None if a reference or checker decides."""
+
+    inputs: CaseInput
+    expected: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesQuestion:
+    """A program, cases, and how to compare."""
+
+    program: bytes
+    entry_point: str
+    mode: Mode
+    cases: tuple[CaseQuestion, ...]
+    reference: bytes = b""
+    comparator: Comparator
+    limits: Limits
+    stop_at_first_failure: bool = False
+    return_outputs: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredCase:
+    """Verdict of one case and what it rests on."""
+
+    verdict: Verdict
+    run: CaseRun
+    reference_outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CasesReport:
+    """Everything RunCases says; `asked` counts the cases of the question, also those not run."""
+
+    cases: tuple[ScoredCase, ...]
+    asked: int
+
+    @property
+    def verdict(self) -> Verdict:
+        """CORRECT if every case is; else the first failure, else UNJUDGED."""
+        verdicts = [case.verdict for case in self.cases]
+        failures = [v for v in verdicts if v not in (Verdict.CORRECT, Verdict.UNJUDGED)]
+        if failures:
+            return failures[0]
+        return Verdict.CORRECT if verdicts and set(verdicts) == {Verdict.CORRECT} else Verdict.UNJUDGED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptReport:
+    """Everything RunScript says."""
+
+    status: ScriptStatus
+    run: CaseRun

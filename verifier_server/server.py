@@ -36,7 +36,9 @@ _OPTIONS = [
 
 def make_engine(config: ServerConfig) -> NsjailEngine:
     """Return the engine that the settings ask for, not started."""
-    return NsjailEngine(state_dir=config.state_dir, python=config.python, nsjail=config.nsjail)
+    return NsjailEngine(
+        state_dir=config.state_dir, python=config.python, nsjail=config.nsjail, packages=config.packages
+    )
 
 
 async def serve(config: ServerConfig) -> None:

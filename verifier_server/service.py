@@ -96,6 +96,16 @@ class VerifierService(pb_grpc.VerifierServicer):
         response: pb.ExecuteResponse = await self._unary(request, context)
         return response
 
+    async def RunCases(self, request: pb.RunCasesRequest, context: Any) -> pb.RunCasesResponse:
+        """See the proto."""
+        response: pb.RunCasesResponse = await self._unary(request, context)
+        return response
+
+    async def RunScript(self, request: pb.RunScriptRequest, context: Any) -> pb.RunScriptResponse:
+        """See the proto."""
+        response: pb.RunScriptResponse = await self._unary(request, context)
+        return response
+
     async def Stream(self, requests: AsyncIterator[pb.StreamRequest], context: Any) -> AsyncIterator[pb.StreamResponse]:
         """See the proto."""
         # Unbounded, so that an answer is never lost; `_read_items` reads no further while many wait.
@@ -190,6 +200,10 @@ class VerifierService(pb_grpc.VerifierServicer):
             return self._make_validation(request)
         if isinstance(request, pb.JudgeAnswerRequest):
             return self._make_judgement(request)
+        if isinstance(request, pb.RunCasesRequest):
+            return self._make_scoring(request)
+        if isinstance(request, pb.RunScriptRequest):
+            return self._make_script_run(request)
         return self._make_execution(request)
 
     def _make_validation(self, request: pb.ValidateTaskRequest) -> Callable[[Turn], Awaitable[_Reply]]:
@@ -229,6 +243,32 @@ class VerifierService(pb_grpc.VerifierServicer):
                 return pb.ExecuteResponse(provenance=provenance, result=result, stdout=run.stdout, stderr=run.stderr)
 
             return _Reply(str(run.outcome), program, (run,), "", write)
+
+        return handle
+
+    def _make_scoring(self, request: pb.RunCasesRequest) -> Callable[[Turn], Awaitable[_Reply]]:
+        question = convert.read_cases(request)
+
+        async def handle(turn: Turn) -> _Reply:
+            report = await self._evaluator.score(question, slot=turn.slot)
+            runs = tuple(case.run for case in report.cases)
+
+            def write(provenance: pb.Provenance) -> pb.RunCasesResponse:
+                return convert.write_cases_report(report, provenance, with_outputs=question.return_outputs)
+
+            return _Reply(str(report.verdict), question.program, runs, "", write)
+
+        return handle
+
+    def _make_script_run(self, request: pb.RunScriptRequest) -> Callable[[Turn], Awaitable[_Reply]]:
+        program, script = convert.read_program(request.program), convert.read_program(request.script, "script")
+        stdin, limits = convert.read_stdin(request.stdin), convert.read_limits(request.limits)
+
+        async def handle(turn: Turn) -> _Reply:
+            report = await self._evaluator.run_script(program, script, stdin, limits, slot=turn.slot)
+            return _Reply(
+                f"script_{report.status}", program, (report.run,), "", lambda p: convert.write_script_report(report, p)
+            )
 
         return handle
 

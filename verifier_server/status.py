@@ -7,7 +7,7 @@ from typing import Any
 
 from populora.verifier.v1 import verifier_pb2 as pb
 
-from verifier_server import __version__
+from verifier_server import __version__, validation
 from verifier_server.judging import literals
 from verifier_server.sandbox import limits
 from verifier_server.sandbox.base import LiveCounts
@@ -34,6 +34,8 @@ def describe_server(state: Any, scheduler: Scheduler, live: LiveCounts) -> pb.Se
         live_run_cgroups=live.run_cgroups,
         open_descriptors=len(os.listdir("/proc/self/fd")),
         zombies=count_zombies(),
+        mounts=Path("/proc/self/mounts").read_text().count("\n"),
+        packages=state.info.packages,
     )
 
 
@@ -42,15 +44,19 @@ def _describe_limits() -> list[pb.LimitRange]:
         pb.LimitRange(name=name, default=default or 0.0, maximum=maximum)
         for name, (default, _, maximum) in limits.TABLE.items()
     ]
-    runs = pb.LimitRange(name="runs", default=limits.DEFAULT_RUNS, maximum=limits.MAX_RUNS)
+    counts = [
+        pb.LimitRange(name="runs", default=validation.RUNS, maximum=limits.MAX_RUNS),
+        pb.LimitRange(name="draws", default=limits.DEFAULT_DRAWS, maximum=limits.MAX_DRAWS),
+    ]
     fixed = {
         "program_bytes": limits.MAX_PROGRAM_BYTES,
         "argument_bytes": literals.MAX_TEXT_BYTES,
         "stdin_bytes": limits.MAX_STDIN_BYTES,
         "cases": limits.MAX_CASES,
+        "test_cases": limits.MAX_TEST_CASES,
         "message_bytes": limits.MAX_MESSAGE_BYTES,
     }
-    return [*rows, runs] + [pb.LimitRange(name=name, default=value, maximum=value) for name, value in fixed.items()]
+    return [*rows, *counts] + [pb.LimitRange(name=name, default=value, maximum=value) for name, value in fixed.items()]
 
 
 def count_zombies() -> int:

@@ -19,7 +19,7 @@ VALUES = {
     "three_devices": ("import os\ndef f(): return sorted(os.listdir('/dev'))", ["null", "urandom", "zero"]),
     "no_secrets_in_the_environment": (
         "import os\ndef f(): return sorted(os.environ)",
-        ["HOME", "LANG", "PATH", "PYTHONUTF8"],
+        ["HOME", "LANG", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PATH", "PYTHONUTF8"],
     ),
     "four_descriptors": (
         "import os\ndef f():\n  found = []\n  for fd in range(1024):\n    try: os.fstat(fd)\n    except OSError: continue\n    found.append(fd)\n  return found",
@@ -167,8 +167,8 @@ def test_a_busy_neighbour_causes_no_false_timeout(engine: EngineThread) -> None:
 def test_what_a_program_tries_is_recorded(engine: EngineThread) -> None:
     program = "import socket, os\ndef f():\n  try: socket.socket()\n  except OSError: pass\n  try: open('/etc/shadow')\n  except OSError: pass"
     events = engine.run(make_run(program))[0].hook_events
-    assert {"socket.__new__", "open"} <= {event for event, _ in events}
-    assert any("/etc/shadow" in detail for _, detail in events)
+    assert {"socket.__new__", "open"} <= {event.event for event in events}
+    assert any("/etc/shadow" in event.detail for event in events)
 
 
 def test_hash_seeds_differ_as_asked_and_are_not_visible(engine: EngineThread) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from verifier_server.audit import events
 from verifier_server.domain import CaseRun, Context
 from verifier_server.errors import NotReadyError, SetupError
 
@@ -80,5 +81,10 @@ def _describe(run: CaseRun) -> dict[str, object]:
         "wall_s": round(run.usage.wall_s, 4),
         "cpu_s": round(run.usage.cpu_s, 4),
         "peak_memory_bytes": run.usage.peak_memory_bytes,
-        "hook_events": [list(event) for event in run.hook_events],
+        "denied_syscall": run.denied_syscall,
+        "severity": str(events.rate_run(run)),
+        "hook_events": [
+            [event.event, event.detail, event.count, str(events.rate(event.event, event.detail))]
+            for event in run.hook_events
+        ],
     }

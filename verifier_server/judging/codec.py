@@ -16,6 +16,10 @@ Layout (`varint` is unsigned LEB128 in its shortest form):
     set, frozenset      E | Z varint(count) items in strictly ascending byte order
     dict                M varint(count) key value pairs in strictly ascending byte order of the keys
     range               R three ints with their tags
+    opaque              O varint(n) n bytes UTF-8, the name of a type
+
+An opaque value stands for an object without a canonical form and exists only where the caller asks for leniency
+(comparators of RunCases); it cannot be decoded and equals nothing.
 
 Only the standard library is used, because the file is copied into the jail.
 """
@@ -26,6 +30,19 @@ import struct
 MAX_DEPTH = 64
 CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
 _CONTAINERS: "dict[type, bytes]" = {list: b"L", tuple: b"U", set: b"E", frozenset: b"Z"}
+# How to copy what an instance of a subclass holds, without calling methods of the subclass.
+_COPIES: "dict[type, object]" = {
+    dict: lambda value: dict(dict.items(value)),
+    list: lambda value: [*list.__iter__(value)],
+    tuple: lambda value: (*tuple.__iter__(value),),
+    set: lambda value: {*set.__iter__(value)},
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    str: str.__str__,
+    bytes: lambda value: b"".join((value, b"")),
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+}
 
 
 class EncodingError(ValueError):
@@ -103,8 +120,9 @@ def encode_dict(pairs: "list[tuple[bytes, bytes]]") -> bytes:
 class _Encoder:
     """Encodes a live value within a size budget."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *, lenient: bool) -> None:
         self.budget = max_bytes
+        self.lenient = lenient
 
     def spend(self, count: int) -> None:
         self.budget -= count
@@ -115,6 +133,9 @@ class _Encoder:
         if depth > MAX_DEPTH:
             raise EncodingError(f"value is nested more than {MAX_DEPTH} deep")
         kind = type(value)
+        if self.lenient and kind not in _EXACT:
+            value = _to_builtin(value)
+            kind = type(value)
         if kind in _CONTAINERS:
             return self.encode_items(value, kind, depth)  # type: ignore[arg-type]
         if kind is dict:
@@ -144,6 +165,9 @@ class _Encoder:
         if kind is range:
             ends = (value.start, value.stop, value.step)  # type: ignore[attr-defined]
             return b"R" + b"".join(encode_int(end) for end in ends)
+        if self.lenient:
+            name = str(kind.__name__).encode("utf-8", "backslashreplace")[:100]
+            return b"O" + varint(len(name)) + name
         raise EncodingError(f"a {kind.__name__} has no canonical form")
 
     def check_room(self, size: int) -> None:
@@ -166,14 +190,30 @@ class _Encoder:
         return encode_dict(pairs)
 
 
-def encode(value: object, max_bytes: int) -> bytes:
+def _to_builtin(value: object) -> object:
+    """Return what an instance of a subclass, or a numpy value, holds as a built-in type; else the value itself."""
+    for base, copy in _COPIES.items():
+        if isinstance(value, base):
+            return copy(value)  # type: ignore[operator]
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return value.tolist()
+    return value
+
+
+_EXACT = {*_COPIES, bool, range, type(None)}
+
+
+def encode(value: object, max_bytes: int, *, lenient: bool = False) -> bytes:
     """Return the canonical encoding of a live value.
+
+    Args:
+        lenient: instances of subclasses count as their built-in base, everything else without a form is opaque.
 
     Raises:
         TooLargeError: the encoding would exceed `max_bytes`.
         EncodingError: a type without a canonical form (exact types only), or nesting beyond `MAX_DEPTH`.
     """
-    return _Encoder(max_bytes).encode(value, 0)
+    return _Encoder(max_bytes, lenient=lenient).encode(value, 0)
 
 
 def decode(data: bytes) -> object:
@@ -202,9 +242,10 @@ def _build(reader: "Reader") -> object:
 class Reader:
     """Reads an encoding front to back; every short, long or non-canonical piece raises EncodingError."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, *, lenient: bool = False) -> None:
         self.data = data
         self.position = 0
+        self.lenient = lenient
 
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes."""
@@ -283,8 +324,11 @@ class Reader:
             raise EncodingError("bytes after the value")
 
 
-def check(data: bytes, *, max_bytes: int) -> None:
+def check(data: bytes, *, max_bytes: int, lenient: bool = False) -> None:
     """Accept exactly the canonical encodings of at most `max_bytes`, without building the value.
+
+    Args:
+        lenient: opaque values are accepted, too.
 
     Raises:
         TooLargeError: longer than `max_bytes`.
@@ -292,7 +336,7 @@ def check(data: bytes, *, max_bytes: int) -> None:
     """
     if len(data) > max_bytes:
         raise TooLargeError(f"value of {len(data)} bytes exceeds the limit of {max_bytes}")
-    reader = Reader(data)
+    reader = Reader(data, lenient=lenient)
     _check(reader, 0)
     reader.expect_end()
 
@@ -313,13 +357,17 @@ def _check(reader: Reader, depth: int) -> bool:
         raise EncodingError(f"value is nested more than {MAX_DEPTH} deep")
     tag = reader.take(1)
     if tag in (b"L", b"U"):
-        hashable = [_check(reader, depth + 1) for _ in range(reader.varint())]
-        return tag == b"U" and all(hashable)
+        hashable = tag == b"U"
+        for _ in range(reader.varint()):
+            hashable &= _check(reader, depth + 1)
+        return hashable
     if tag in (b"E", b"Z", b"M"):
         _check_ordered(reader, depth, has_values=tag == b"M")
         return tag == b"Z"
     if tag == b"R":
         _check_range(reader)
+    elif tag == b"O" and reader.lenient:
+        reader.text()
     else:
         reader.scalar(tag)
     return True

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from verifier_server.judging import codec
 
@@ -45,13 +45,16 @@ class Arguments:
 Result = TypeVar("Result")
 
 
-def _guard(parse: Callable[[str], Result]) -> Callable[[str], Result]:
+Parameters = ParamSpec("Parameters")
+
+
+def _guard(parse: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Turn what deep or huge numbers raise on their way through the tree into MalformedLiteralError."""
 
     @wraps(parse)
-    def guarded(text: str) -> Result:
+    def guarded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         try:
-            return parse(text)
+            return parse(*args, **kwargs)
         except (OverflowError, RecursionError, codec.EncodingError) as error:
             raise MalformedLiteralError(f"not a value: {type(error).__name__}") from error
 
@@ -84,13 +87,13 @@ def parse_answer(text: str) -> bytes:
 
 
 @_guard
-def parse_arguments(text: str) -> Arguments:
+def parse_arguments(text: str, max_bytes: int = MAX_TEXT_BYTES) -> Arguments:
     """Return the arguments written in `text` as between the parentheses of a call; empty text is no arguments.
 
     Raises:
-        MalformedLiteralError: anything else than positional literals, then `name=literal`.
+        MalformedLiteralError: anything else than positional literals, then `name=literal`, or more than `max_bytes`.
     """
-    call = _parse_call(text)
+    call = _parse_call(text, max_bytes)
     names = [keyword.arg for keyword in call.keywords]
     if None in names:
         raise MalformedLiteralError("** is not allowed in arguments")
@@ -110,9 +113,9 @@ def _has_trailing_comma(text: str) -> bool:
     return False
 
 
-def _parse_call(text: str) -> ast.Call:
+def _parse_call(text: str, max_bytes: int = MAX_TEXT_BYTES) -> ast.Call:
     """Parse `text` between the parentheses of a call; the shape of the tree proves it stayed inside them."""
-    _check_bounds(text)
+    _check_bounds(text, max_bytes)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -125,13 +128,13 @@ def _parse_call(text: str) -> ast.Call:
     return call
 
 
-def _check_bounds(text: str) -> None:
+def _check_bounds(text: str, max_bytes: int) -> None:
     """Refuse long and deep texts before parsing. Brackets and signs inside strings and comments do not count.
 
     A text that confuses the pattern still meets the parser's own limits (200 brackets, 6,000 levels).
     """
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
-        raise MalformedLiteralError(f"text is longer than {MAX_TEXT_BYTES} bytes")
+    if len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+        raise MalformedLiteralError(f"text is longer than {max_bytes} bytes")
     depth = deepest = signs = most_signs = 0
     for character in _QUIET.sub("0", text):
         depth += (character in "([{") - (character in ")]}")
@@ -176,7 +179,7 @@ def _hashable(items: list[bytes]) -> list[bytes]:
 def _encode_constant(value: object) -> bytes:
     if value is Ellipsis:
         raise MalformedLiteralError("... is not a value")
-    return codec.encode(value, MAX_TEXT_BYTES * 4)
+    return codec.encode(value, 4 << 20)
 
 
 def _encode_number(node: ast.expr) -> bytes:
@@ -302,6 +305,8 @@ def fits_an_answer(literal: str) -> bool:
 
 def _render(reader: codec.Reader) -> str:
     tag = reader.take(1)
+    if tag == b"O":
+        raise codec.EncodingError("an opaque value has no literal")
     if tag in b"LUEZ":
         return _render_items(tag, [_render(reader) for _ in range(reader.varint())])
     if tag == b"M":

@@ -40,28 +40,39 @@ def find_failure(runs: Sequence[CaseRun]) -> tuple[Reason, str] | None:
     return None
 
 
-def find_difference(first: Sequence[CaseRun], again: Sequence[CaseRun]) -> str | None:
-    """Return where a repeated run differs from the first, if it does."""
-    for number, (one, other) in enumerate(zip(first, again, strict=True)):
-        if one.value != other.value:
-            return f"input {number}: a second run gave another result ({other.outcome})"
-    return None
+def find_difference(first: Sequence[CaseRun], number: int, again: CaseRun) -> str | None:
+    """Return how a repeated run of input `number` differs from the first, if it does."""
+    if again.value == first[number].value:
+        return None
+    return f"input {number}: a further run gave another result ({again.outcome})"
 
 
 def report_task(
-    arguments: Sequence[bytes], first: Sequence[CaseRun], analysis: Analysis, difference: str | None
+    arguments: Sequence[bytes],
+    first: Sequence[CaseRun],
+    analysis: Analysis,
+    difference: str | None,
+    *,
+    runs: int,
+    draws: int,
+    stopped_early: bool,
 ) -> TaskReport:
     """Put everything together for a task whose first runs all completed.
 
     Args:
         arguments: canonical positional tuple of each input.
         first: the first run of each input.
-        difference: result of comparing repeated runs.
+        difference: how a repeated run differed.
+        runs: interpreters used.
+        draws: runs over all inputs and interpreters.
+        stopped_early: whether repetition ran out of time.
     """
     values = [run.value or b"" for run in first]
     findings = list(analysis.findings)
     if len(set(arguments)) > 1 and len(set(values)) == 1:
         findings.append(("constant_output", "the same value for every input"))
+    if stopped_early and not difference:
+        findings.append(("few_draws", f"{draws} runs in {runs} interpreters, then the time for repetition was used up"))
     return TaskReport(
         reasons=(Reason.NONDETERMINISTIC,) if difference else (),
         results=tuple(first),
@@ -69,6 +80,8 @@ def report_task(
         type_signature=describe_types(arguments[0], values[0]),
         findings=tuple(findings),
         detail=difference or "",
+        runs=runs,
+        draws=draws,
     )
 
 

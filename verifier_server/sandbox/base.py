@@ -1,9 +1,13 @@
 """What every sandbox engine promises; one conformance suite checks each."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from verifier_server.domain import CaseRun, Run
+
+Until = Callable[[CaseRun], Awaitable[bool]]
+"""Is told each result and says whether to stop there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +19,9 @@ class EngineInfo:
     """SHA-256 over interpreter, standard library, guest code and seccomp policy."""
     python_version: str
     degraded: tuple[str, ...] = ()
+    """Protections that the host cannot give; shown in every response."""
+    packages: tuple[str, ...] = ()
+    """Top-level modules of the image besides the standard library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +43,8 @@ class Sandbox(Protocol):
         """
         ...
 
-    async def run(self, run: Run, *, slot: int) -> list[CaseRun]:
-        """Run every case of `run`, in order, and return what the program did on each.
+    async def run(self, run: Run, *, slot: int, until: Until | None = None) -> list[CaseRun]:
+        """Run the cases of `run`, in order, and return what the program did on each; stop early if `until` says so.
 
         At most one run per slot at a time. If a case ends the jail, the following cases go on in a fresh one.
         Cancelling the call kills the jail before the cancellation goes on. Wall-clock limits are kept within

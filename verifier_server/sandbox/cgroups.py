@@ -120,6 +120,14 @@ class RunCgroup:
         name = "memory.oom_control" if self.versions["memory"] == 1 else "memory.events"
         return _read_keyed(directory / name).get("oom_kill", 0)
 
+    def has_filled_memory(self, limits: Limits) -> bool:
+        """Whether the run came to its own limit since `reset_peaks`, and not only a group above it to its own.
+
+        By the peak: the counter of failures on v1 stays at 0 on recent kernels. The kernel charges in batches, so the
+        peak stays a little below the limit.
+        """
+        return self.read_peak_memory_bytes() >= limits.memory_bytes - limits.memory_bytes // 16
+
     def read_process_refusals(self) -> int:
         """How often the kernel refused a process or thread."""
         return _read_keyed(self.directories["pids"] / "pids.events").get("max", 0)

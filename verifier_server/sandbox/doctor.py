@@ -13,7 +13,7 @@ from pathlib import Path
 from verifier_server.domain import CaseInput, CaseRun, Limits, Mode, Outcome, Run
 from verifier_server.errors import SandboxError
 from verifier_server.judging import codec
-from verifier_server.sandbox.nsjail import NsjailEngine
+from verifier_server.sandbox.nsjail import ENVIRONMENT, NsjailEngine
 
 _MIB = 1 << 20
 _LIMITS = Limits(
@@ -104,7 +104,7 @@ PROBES = (
     ),
     Probe(
         "clean_environment",
-        "import os\ndef f():\n    return sorted(set(os.environ) - {'PATH', 'HOME', 'LANG', 'PYTHONUTF8', 'LC_CTYPE'})",
+        f"import os\ndef f():\n    return sorted(set(os.environ) - {{'LC_CTYPE', *{sorted(ENVIRONMENT)}}})",
         _returns([]),
     ),
     Probe(

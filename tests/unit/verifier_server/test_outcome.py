@@ -2,7 +2,7 @@
 
 import pytest
 
-from verifier_server.domain import Evidence, Limits, Mode, Outcome, Usage
+from verifier_server.domain import Evidence, Limits, Mode, Outcome, Run, Usage
 from verifier_server.judging import codec
 from verifier_server.sandbox.outcome import Observation, classify
 
@@ -23,7 +23,8 @@ def see(mode: Mode = Mode.CALL, **changes: object) -> tuple[Outcome, Evidence]:
         "stdout": b"",
         "stderr": b"",
     }
-    result = classify(Observation(**{**fields, **changes}), mode, Limits())
+    run = Run(mode=mode, program=b"", entry_point="f", cases=(), limits=Limits())
+    result = classify(Observation(**{**fields, **changes}), run)
     assert (result.value is None) == (result.outcome is not Outcome.COMPLETED or mode is not Mode.CALL)
     return result.outcome, result.evidence
 

@@ -18,15 +18,26 @@ _CLOCK = {"time", "datetime", "calendar"}
 _ENTROPY = {"random", "secrets", "uuid"}
 _INTROSPECTION = {"gc", "inspect", "sys", "ctypes", "traceback", "importlib"}
 _INTROSPECTION_CALLS = {"id", "hash", "globals", "locals", "vars", "eval", "exec", "compile", "__import__", "open"}
+# Through these, or through set displays, the order of a set or a hash can reach a result. Evadable, as all of this is.
+_HASH_NAMES = {"set", "frozenset", "hash", "Set", "FrozenSet", "globals", "vars", "eval", "exec", "__import__"}
+# Modules that neither read the outside world nor look into the interpreter.
+ALLOWED_MODULES = {
+    *("__future__", "abc", "array", "bisect", "calendar", "cmath", "collections", "copy", "dataclasses", "decimal"),
+    *("difflib", "enum", "fractions", "functools", "hashlib", "heapq", "itertools", "json", "math", "numbers", "numpy"),
+    *("operator", "re", "statistics", "string", "struct", "textwrap", "types", "typing", "unicodedata", "zlib"),
+}
 _LINE_NODES = (ast.stmt, ast.ExceptHandler)
 
 
-def analyze(source: bytes, entry_point: str) -> bytes:
-    """Return the measures as JSON, or `{"error": kind, "detail": text}`."""
+def analyze(source: bytes, entry_point: str, allowed_modules: list[str]) -> bytes:
+    """Return the measures as JSON, or `{"error": kind, "detail": text}`.
+
+    `allowed_modules` are those whose import is no finding; empty means ALLOWED_MODULES.
+    """
     sys.set_int_max_str_digits(0)
     try:
         tree = ast.parse(source)
-        return json.dumps(measure(tree, entry_point)).encode()
+        return json.dumps(measure(tree, entry_point, set(allowed_modules) or ALLOWED_MODULES)).encode()
     except (RecursionError, MemoryError) as error:
         return json.dumps({"error": "too_deep", "detail": type(error).__name__}).encode()
     except (SyntaxError, ValueError, SystemError) as error:
@@ -34,7 +45,7 @@ def analyze(source: bytes, entry_point: str) -> bytes:
         return json.dumps({"error": "syntax", "detail": detail}).encode()
 
 
-def measure(tree: ast.Module, entry_point: str) -> dict[str, object]:
+def measure(tree: ast.Module, entry_point: str, allowed_modules: set[str]) -> dict[str, object]:
     """Return every measure of one syntax tree."""
     nodes = list(ast.walk(tree))
     entry = find_entry_point(tree, entry_point)
@@ -52,7 +63,7 @@ def measure(tree: ast.Module, entry_point: str) -> dict[str, object]:
         "halstead_volume": halstead.volume,
         "halstead_difficulty": halstead.difficulty,
         "imports": imports,
-        "findings": find_remarks(nodes, imports, entry),
+        "findings": [*find_remarks(nodes, imports, entry), *find_forbidden(imports, allowed_modules)],
     }
 
 
@@ -138,6 +149,21 @@ def find_imports(nodes: list[ast.AST]) -> list[str]:
     return sorted(modules)[:64]
 
 
+def find_forbidden(imports: list[str], allowed_modules: set[str]) -> list[list[str]]:
+    """Return the finding for imports beyond the policy. By text only: `__import__` passes, so it is no protection."""
+    forbidden = [name for name in imports if name not in allowed_modules]
+    return [["module_not_allowed", ", ".join(forbidden)[:200]]] if forbidden else []
+
+
+def sees_hash_order(nodes: list[ast.AST], used: set[str], attributes: set[str]) -> str:
+    """Return what in the text can let the hash seed reach a result, or an empty text."""
+    hits = sorted(_HASH_NAMES & (used | attributes))
+    if any(isinstance(node, (ast.Set, ast.SetComp)) for node in nodes):
+        hits.append("{...}")
+    hits += sorted(name for name in attributes if name.startswith("__"))
+    return ", ".join(hits)
+
+
 def find_remarks(nodes: list[ast.AST], imports: list[str], entry: ast.stmt | None) -> list[list[str]]:
     """Return findings as [code, detail] pairs."""
     remarks = []
@@ -151,6 +177,9 @@ def find_remarks(nodes: list[ast.AST], imports: list[str], entry: ast.stmt | Non
             hits += sorted(_INTROSPECTION_CALLS & used) + sorted(a for a in attributes if a.startswith("__"))
         if hits:
             remarks.append([code, ", ".join(hits)[:200]])
+    hash_order = sees_hash_order(nodes, used, attributes)
+    if hash_order:
+        remarks.append(["sees_hash_order", hash_order[:200]])
     if isinstance(entry, (ast.FunctionDef, ast.AsyncFunctionDef)):
         parameters = {arg.arg for arg in ast.walk(entry.args) if isinstance(arg, ast.arg)}
         inside = {n.id for n in ast.walk(entry) if isinstance(n, ast.Name)}

@@ -6,6 +6,7 @@ A request is `uint32 n`, n bytes of JSON, then the blobs whose lengths the JSON 
     V canonical value       X exception (claimed class and message)     S syntax error
     E no entry point        I value without canonical form              L value over the limit
     A analysis as JSON      H audit-hook event as JSON                  M MemoryError
+    D the script after the program reached its end
 
 Whatever a program writes here itself is only a claim; the service accepts at most one result frame per case.
 """
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
 
     Send = Callable[[bytes, bytes], None]
 
-_HOOK_EVENTS_MAX = 32
+_HOOK_EVENTS_MAX = 48
 _WATCHED = (
     "ctypes.",
+    "code.__new__",
+    "fcntl.",
+    "mmap.",
     "gc.get_",
     "os.chmod",
     "os.chown",
@@ -43,17 +47,28 @@ _WATCHED = (
     "os.rename",
     "os.symlink",
     "os.system",
+    "os.truncate",
     "pty.",
+    "resource.setrlimit",
     "shutil.",
     "signal.pthread_kill",
     "socket.",
     "subprocess.",
     "sys._current_frames",
+    "sys._getframe",
+    "sys.addaudithook",
     "sys.setprofile",
     "sys.settrace",
     "syslog.",
 )
-_QUIET_ROOTS = (sys.prefix + "/lib", "/usr/lib", "/guest")
+_QUIET_ROOTS = (sys.prefix + "/lib", "/usr/lib", "/guest", "/packages")
+# Modules whose import says something of what a program is after; pure ones and their helpers do not.
+_ODD_MODULES = {
+    *("_ctypes", "_posixshmem", "_posixsubprocess", "_socket", "cffi", "code", "codeop", "ctypes", "fcntl", "ftplib"),
+    *("http", "mmap", "multiprocessing", "pdb", "pickle", "posix", "pty", "pwd", "resource", "shelve", "signal"),
+    *("smtplib", "socket", "socketserver", "ssl", "subprocess", "syslog", "telnetlib", "termios", "tty", "urllib"),
+    *("webbrowser", "xmlrpc"),
+}
 
 
 def read_exactly(fd: int, count: int) -> bytes:
@@ -97,22 +112,33 @@ def describe(error: BaseException) -> bytes:
 
 
 def watch_events(send: Send) -> None:
-    """Report what the program tries, once per distinct event. Telemetry, not protection."""
-    seen: set[tuple[str, str]] = set()
+    """Report what the program tries, each event when its count reaches a power of two. Telemetry, not protection.
+
+    A process that ends suddenly has reported what it did up to then; a flood costs few frames.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    dumps = json.dumps
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if len(seen) >= _HOOK_EVENTS_MAX:
-            return
-        if event == "open":
+        if event == "import":
+            detail = args[0]
+            if type(detail) is not str or detail.partition(".")[0] not in _ODD_MODULES:
+                return
+        elif event == "open":
             path, mode = args[0], args[1] or "r"
             if not isinstance(path, str) or ("w" not in mode and path.startswith(_QUIET_ROOTS)):
                 return
-        elif not event.startswith(_WATCHED):
+            detail = f"{path!r}, {mode!r}"[:200]
+        elif event.startswith(_WATCHED):
+            detail = ", ".join(repr(arg)[:200] for arg in args[:3] if type(arg) in (str, bytes, int, tuple, list))[:200]
+        else:
             return
-        detail = ", ".join(repr(arg) for arg in args[:3] if type(arg) in (str, bytes, int, tuple, list))[:200]
-        if (event, detail) not in seen:
-            seen.add((event, detail))
-            send(b"H", json.dumps([event, detail]).encode())
+        count = counts.get((event, detail), 0) + 1
+        if count == 1 and len(counts) >= _HOOK_EVENTS_MAX:
+            return
+        counts[event, detail] = count
+        if count & (count - 1) == 0:
+            send(b"H", dumps([event, detail, count]).encode())
 
     sys.addaudithook(hook)
 
@@ -133,15 +159,35 @@ def run_case(fd: int) -> None:
     if mode == "analyze":
         import analyze
 
-        send(b"A", analyze.analyze(blobs[0], header["entry_point"]))
+        send(b"A", analyze.analyze(blobs[0], header["entry_point"], header["allowed_modules"]))
         os._exit(0)
     sys.path.remove("/guest")
-    code = compile_program(blobs[0], send)
-    watch_events(send)
-    if mode == "script":
-        run_script(code, send)
+    if mode == "call":
+        program, positional, keywords = blobs
+        code = compile_program(program, send)
+        watch_events(send)
+        call_entry_point(code, header, positional, keywords, send)
     else:
-        call_entry_point(code, header, blobs[1], blobs[2], send)
+        program, stdin, script = blobs
+        feed_stdin(stdin)
+        del blobs[1]
+        codes = [compile_program(text, send) for text in ([program, script] if mode == "assert" else [program])]
+        watch_events(send)
+        run_script(codes, send)
+
+
+def feed_stdin(data: bytes) -> None:
+    """Put `data` behind descriptor 0, as a file in memory that is charged to the case.
+
+    So `input()`, `sys.stdin.buffer`, `open(0)` and `os.read(0, n)` all work, and nobody has to feed while others drain.
+    """
+    fd = os.memfd_create("stdin", 0)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    os.dup2(fd, 0)
+    os.close(fd)
 
 
 def compile_program(source: bytes, send: Send) -> CodeType:
@@ -175,12 +221,12 @@ def call_entry_point(
     try:
         namespace = make_module("program")
         exec(code, namespace)
-        entry = namespace.get(header["entry_point"])
-        if not callable(entry):
+        entry = find_entry_point(namespace, header["entry_point"])
+        if entry is None:
             send(b"E", header["entry_point"].encode())
             end(1)
         value = entry(*args, **kwargs)
-        send(b"V", encode(value, header["value_bytes"]))
+        send(b"V", encode(value, header["value_bytes"], lenient=header["lenient"]))
     except too_large as error:
         send(b"L", describe(error))
     except no_form as error:
@@ -195,6 +241,17 @@ def call_entry_point(
     end(0)
 
 
+def find_entry_point(namespace: dict[str, Any], name: str) -> Callable[..., Any] | None:
+    """Return the function, or the method of a fresh instance for `Class.method`; None if there is nothing to call."""
+    first, *rest = name.split(".")
+    found = namespace.get(first)
+    for attribute in rest:
+        if isinstance(found, type):
+            found = found()
+        found = getattr(found, attribute, None)
+    return found if callable(found) else None
+
+
 def flush_quietly() -> None:
     """Hand buffered output over; the program may have closed or replaced its streams."""
     for stream in (sys.stdout, sys.stderr):
@@ -204,12 +261,15 @@ def flush_quietly() -> None:
             pass
 
 
-def run_script(code: CodeType, send: Send) -> None:
+def run_script(codes: list[CodeType], send: Send) -> None:
     """Run as `__main__`; afterwards the interpreter ends as usual (threads joined, atexit run)."""
     namespace = make_module("__main__")
     namespace["exit"] = namespace["quit"] = sys.exit  # `site` is not loaded
     try:
-        exec(code, namespace)
+        for code in codes:
+            exec(code, namespace)
+        if len(codes) > 1:
+            send(b"D", b"")
     except SystemExit:
         raise
     except BaseException as error:

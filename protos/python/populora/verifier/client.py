@@ -153,6 +153,27 @@ class VerifierClient:
         response: pb.ExecuteResponse = self.call(self._stub.Execute, request)
         return response
 
+    def run_cases(self, request: pb.RunCasesRequest) -> pb.RunCasesResponse:
+        """Score a program on benchmark cases. Raises: see `call`."""
+        response: pb.RunCasesResponse = self.call(self._stub.RunCases, request)
+        return response
+
+    def run_script(
+        self,
+        program: str | bytes,
+        script: str | bytes,
+        *,
+        stdin: bytes = b"",
+        limits: pb.Limits | None = None,
+        context: pb.RequestContext | None = None,
+    ) -> pb.RunScriptResponse:
+        """Run a program and then an assert-style script; the answer is no verdict. Raises: see `call`."""
+        request = pb.RunScriptRequest(
+            context=context, program=_to_bytes(program), script=_to_bytes(script), stdin=stdin, limits=limits
+        )
+        response: pb.RunScriptResponse = self.call(self._stub.RunScript, request)
+        return response
+
     def server_info(self) -> pb.ServerInfo:
         """Ask for versions, protections, limits and load. Raises: see `call`."""
         info: pb.ServerInfo = self.call(self._stub.GetServerInfo, pb.GetServerInfoRequest())

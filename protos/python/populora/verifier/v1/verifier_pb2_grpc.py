@@ -49,6 +49,16 @@ class VerifierStub(object):
                 request_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.ExecuteRequest.SerializeToString,
                 response_deserializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.ExecuteResponse.FromString,
                 _registered_method=True)
+        self.RunCases = channel.unary_unary(
+                '/populora.verifier.v1.Verifier/RunCases',
+                request_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunCasesRequest.SerializeToString,
+                response_deserializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunCasesResponse.FromString,
+                _registered_method=True)
+        self.RunScript = channel.unary_unary(
+                '/populora.verifier.v1.Verifier/RunScript',
+                request_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunScriptRequest.SerializeToString,
+                response_deserializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunScriptResponse.FromString,
+                _registered_method=True)
         self.Stream = channel.stream_stream(
                 '/populora.verifier.v1.Verifier/Stream',
                 request_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.StreamRequest.SerializeToString,
@@ -82,6 +92,22 @@ class VerifierServicer(object):
 
     def Execute(self, request, context):
         """Runs a program as a script (`__name__ == "__main__"`) with the given standard input. No verdict.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunCases(self, request, context):
+        """Scores a program on test cases of a benchmark: call style or standard input, expected values or a reference
+        program, a comparator. Every case has its own process, time and memory, and its own verdict.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunScript(self, request, context):
+        """Runs a program and then an assert-style script in the same process, as older benchmarks do. A program can end that
+        process early or patch what the script uses, so the answer has no Verdict: do not use it as a reward.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -121,6 +147,16 @@ def add_VerifierServicer_to_server(servicer, server):
                     servicer.Execute,
                     request_deserializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.ExecuteRequest.FromString,
                     response_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.ExecuteResponse.SerializeToString,
+            ),
+            'RunCases': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunCases,
+                    request_deserializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunCasesRequest.FromString,
+                    response_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunCasesResponse.SerializeToString,
+            ),
+            'RunScript': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunScript,
+                    request_deserializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunScriptRequest.FromString,
+                    response_serializer=populora_dot_verifier_dot_v1_dot_verifier__pb2.RunScriptResponse.SerializeToString,
             ),
             'Stream': grpc.stream_stream_rpc_method_handler(
                     servicer.Stream,
@@ -214,6 +250,60 @@ class Verifier(object):
             '/populora.verifier.v1.Verifier/Execute',
             populora_dot_verifier_dot_v1_dot_verifier__pb2.ExecuteRequest.SerializeToString,
             populora_dot_verifier_dot_v1_dot_verifier__pb2.ExecuteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunCases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/populora.verifier.v1.Verifier/RunCases',
+            populora_dot_verifier_dot_v1_dot_verifier__pb2.RunCasesRequest.SerializeToString,
+            populora_dot_verifier_dot_v1_dot_verifier__pb2.RunCasesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunScript(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/populora.verifier.v1.Verifier/RunScript',
+            populora_dot_verifier_dot_v1_dot_verifier__pb2.RunScriptRequest.SerializeToString,
+            populora_dot_verifier_dot_v1_dot_verifier__pb2.RunScriptResponse.FromString,
             options,
             channel_credentials,
             insecure,
