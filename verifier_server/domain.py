@@ -130,6 +130,9 @@ class Run:
     clock_shift_s: int = 0
     lenient: bool = False
     """Whether returned values may be instances of subclasses or opaque, see `judging.codec`."""
+    preload: bool = False
+    """Whether common modules are imported once for all cases. A program can see it, so not where tasks are validated
+    or answers judged: there all runs look alike."""
     allowed_modules: tuple[str, ...] = ()
     """For ANALYZE: modules that are no finding; empty means the guest's own list."""
 

@@ -1,7 +1,7 @@
 """Scores a program on benchmark cases (RunCases): which runs that needs, and what they are compared with.
 
 The candidate, the reference and the checker each have jails of their own; expected values never enter the candidate's.
-Cases go in chunks, so that the outputs held in memory stay bounded whatever the limits allow.
+Cases go in chunks that end when the outputs held in memory become many, whatever the limits allow.
 """
 
 from collections.abc import Sequence
@@ -24,37 +24,44 @@ from verifier_server.domain import (
 from verifier_server.judging import cases as judge
 from verifier_server.sandbox.base import Sandbox
 
-_MAX_HELD_BYTES = 256 << 20
+_MAX_HELD_BYTES = 128 << 20
 _CHUNK_WHEN_STOPPING = 50
+_CASES_WORTH_PRELOADING = 10
 _CHECKER_SEEDS = (1, 2)
 
 
 async def score(sandbox: Sandbox, question: CasesQuestion, *, slot: int) -> CasesReport:
     """Run and judge every case, or up to the first failure if asked."""
     scored: list[ScoredCase] = []
-    for chunk in _split(question):
+    size = len(question.cases)
+    if question.stop_at_first_failure and (question.reference or question.comparator.checker):
+        size = _CHUNK_WHEN_STOPPING  # what runs before the candidate's first failure is known may be wasted
+    while len(scored) < len(question.cases):
+        chunk = question.cases[len(scored) : len(scored) + size]
         scored += await _Chunk(sandbox, question, chunk, slot).score()
         if question.stop_at_first_failure and _failed(scored[-1]):
             break
     return CasesReport(cases=tuple(scored), asked=len(question.cases))
 
 
-def _split(question: CasesQuestion) -> list[tuple[CaseQuestion, ...]]:
-    limits = question.limits
-    held = limits.value_bytes if question.mode is Mode.CALL else 2 * limits.output_bytes
-    size = max(1, _MAX_HELD_BYTES // (2 * held))
-    if question.stop_at_first_failure and (question.reference or question.comparator.checker):
-        size = min(size, _CHUNK_WHEN_STOPPING)
-    return [question.cases[start : start + size] for start in range(0, len(question.cases), size)]
-
-
 def _failed(case: ScoredCase) -> bool:
     return case.verdict not in (Verdict.CORRECT, Verdict.UNJUDGED)
 
 
+class _Hold:
+    """Counts what is held of runs; `is_full` ends a run of the sandbox."""
+
+    def __init__(self) -> None:
+        self._held_bytes = 0
+
+    async def is_full(self, run: CaseRun) -> bool:
+        self._held_bytes += len(run.value or b"") + len(run.stdout) + len(run.stderr)
+        return self._held_bytes > _MAX_HELD_BYTES
+
+
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Some cases that are run together."""
+    """Some cases that are run together. May score fewer than it has, but at least one."""
 
     sandbox: Sandbox
     question: CasesQuestion
@@ -69,6 +76,7 @@ class _Chunk:
         if self.question.comparator.checker:
             return await self._score_with_checker(expected, outcomes)
         scored: list[ScoredCase] = []
+        hold = _Hold()
 
         async def judge_next(run: CaseRun) -> bool:
             number = len(scored)
@@ -76,22 +84,26 @@ class _Chunk:
             arguments = (self.question.comparator, expected[number], run, self.question.mode)
             verdict = await off_loop(size, judge.judge_case, *arguments)
             scored.append(self._keep(verdict, run, outcomes[number]))
-            return self.question.stop_at_first_failure and _failed(scored[-1])
+            full = await hold.is_full(run)
+            return full or (self.question.stop_at_first_failure and _failed(scored[-1]))
 
-        await self.sandbox.run(self._make_run(self.question.program), slot=self.slot, until=judge_next)
+        candidate = self._make_run(self.question.program, len(expected))
+        await self.sandbox.run(candidate, slot=self.slot, until=judge_next)
         return scored
 
     async def _run_reference(self) -> tuple[list[bytes | None], list[Outcome | None]]:
-        runs = await self.sandbox.run(self._make_run(self.question.reference), slot=self.slot)
+        run = self._make_run(self.question.reference, len(self.cases))
+        runs = await self.sandbox.run(run, slot=self.slot, until=_Hold().is_full)
         outputs = [judge.read_output(run, self.question.mode) for run in runs]
         return outputs, [None if run.outcome is Outcome.COMPLETED else run.outcome for run in runs]
 
     async def _score_with_checker(
         self, expected: Sequence[bytes | None], outcomes: Sequence[Outcome | None]
     ) -> list[ScoredCase]:
-        runs = await self.sandbox.run(self._make_run(self.question.program), slot=self.slot)
+        candidate = self._make_run(self.question.program, len(expected))
+        runs = await self.sandbox.run(candidate, slot=self.slot, until=_Hold().is_full)
         answers = await self._ask_checker(runs, expected, outcomes)
-        scored = []
+        scored: list[ScoredCase] = []
         for number, run in enumerate(runs):
             verdict = Verdict.UNJUDGED
             if outcomes[number] is None:
@@ -129,15 +141,16 @@ class _Chunk:
         positional = judge.make_checker_input(inputs.positional, inputs.stdin, output, expected, self.question.mode)
         return CaseInput(positional=positional)
 
-    def _make_run(self, program: bytes) -> Run:
+    def _make_run(self, program: bytes, count: int) -> Run:
         comparator = self.question.comparator
         return Run(
             mode=self.question.mode,
             program=program,
             entry_point=self.question.entry_point,
-            cases=tuple(case.inputs for case in self.cases),
+            cases=tuple(case.inputs for case in self.cases[:count]),
             limits=self.question.limits,
             hash_seed=0,
+            preload=count >= _CASES_WORTH_PRELOADING,
             lenient=bool(comparator.checker) or comparator.preset is not Preset.EXACT,
         )
 

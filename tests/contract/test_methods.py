@@ -58,6 +58,7 @@ def test_findings_are_remarks_and_not_reasons(client: VerifierClient) -> None:
     assert response.valid
     assert {f.code for f in response.findings} == {
         "introspects",
+        "module_not_allowed",
         "reads_entropy",
         "unused_parameter",
         "constant_output",
@@ -155,7 +156,7 @@ def test_server_info_tells_protections_and_limits(client: VerifierClient) -> Non
         (pb.ValidateTaskRequest(program=b"x" * (1 << 20) + b"x", arguments=["1"]), "program"),
         (pb.ValidateTaskRequest(program=b"x"), "arguments"),
         (pb.ValidateTaskRequest(program=b"x", arguments=["1"] * 101), "arguments"),
-        (pb.ValidateTaskRequest(program=b"x", arguments=["1"], runs=33), "runs"),
+        (pb.ValidateTaskRequest(program=b"x", arguments=["1"], runs=65), "runs"),
         (pb.ValidateTaskRequest(program=b"x", arguments=["1"], entry_point="f()"), "entry_point"),
         (pb.ValidateTaskRequest(program=b"x", arguments=["1"], limits=pb.Limits(memory_bytes=1)), "memory_bytes"),
         (
@@ -167,7 +168,50 @@ def test_server_info_tells_protections_and_limits(client: VerifierClient) -> Non
         (pb.JudgeAnswerRequest(deduction=pb.Deduction(expected=pb.Value(canonical=b"Q"), answer="1")), "expected"),
         (pb.JudgeAnswerRequest(induction=pb.Induction(program=b"x")), "cases"),
         (pb.JudgeAnswerRequest(induction=pb.Induction(program=b"x", cases=[pb.Case(arguments="y")])), "cases[0]"),
-        (pb.ExecuteRequest(program=b"x", stdin=b"x" * (1 << 20) + b"x"), "stdin"),
+        (pb.ExecuteRequest(program=b"x", stdin=b"x" * (16 << 20) + b"x"), "stdin"),
+        (pb.ValidateTaskRequest(program=b"x", arguments=["1"], draws=1001), "draws"),
+        (pb.ValidateTaskRequest(program=b"x", arguments=["1"], allowed_modules=["a.b"]), "allowed_modules"),
+        (pb.RunCasesRequest(program=b"x"), "cases"),
+        (pb.RunCasesRequest(program=b"x", cases=[pb.TestCase()] * 2001), "cases"),
+        (pb.RunCasesRequest(program=b"x", cases=[pb.TestCase(arguments="1")]), "cases[0].expected"),
+        (pb.RunCasesRequest(program=b"x", cases=[pb.TestCase(arguments="y")], reference=b"x"), "cases[0].arguments"),
+        (pb.RunCasesRequest(program=b"x", entry_point="a.b.c", cases=[pb.TestCase()], reference=b"x"), "entry_point"),
+        (
+            pb.RunCasesRequest(program=b"x", reference=b"x", cases=[pb.TestCase()], comparator=pb.Comparator(preset=4)),
+            "comparator.preset",
+        ),
+        (
+            pb.RunCasesRequest(
+                program=b"x", reads_stdin=True, cases=[pb.TestCase()], comparator=pb.Comparator(preset=3)
+            ),
+            "comparator.preset",
+        ),
+        (
+            pb.RunCasesRequest(
+                program=b"x", reference=b"x", cases=[pb.TestCase()], comparator=pb.Comparator(preset=99)
+            ),
+            "comparator.preset",
+        ),
+        (
+            pb.RunCasesRequest(
+                program=b"x",
+                reference=b"x",
+                cases=[pb.TestCase()],
+                comparator=pb.Comparator(absolute_tolerance=float("nan")),
+            ),
+            "comparator.absolute_tolerance",
+        ),
+        (
+            pb.RunCasesRequest(
+                program=b"x",
+                reference=b"x",
+                cases=[pb.TestCase()] * 2000,
+                return_outputs=True,
+                limits=pb.Limits(value_bytes=1 << 20),
+            ),
+            "value_bytes",
+        ),
+        (pb.RunScriptRequest(program=b"x"), "script"),
     ],
 )
 def test_a_wrong_request_is_refused_by_name(client: VerifierClient, request_: object, field: str) -> None:
@@ -175,6 +219,8 @@ def test_a_wrong_request_is_refused_by_name(client: VerifierClient, request_: ob
         pb.ValidateTaskRequest: "ValidateTask",
         pb.JudgeAnswerRequest: "JudgeAnswer",
         pb.ExecuteRequest: "Execute",
+        pb.RunCasesRequest: "RunCases",
+        pb.RunScriptRequest: "RunScript",
     }
     with pytest.raises(RequestRefusedError, match=field.replace("[", r"\[")):
         client.call(getattr(client._stub, method[type(request_)]), request_)

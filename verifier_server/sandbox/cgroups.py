@@ -111,14 +111,14 @@ class RunCgroup:
         """CPU time of all processes that ever were in the group, in seconds."""
         directory = self.directories["cpuacct"]
         if self.versions["cpuacct"] == 1:
-            return int((directory / "cpuacct.usage").read_text()) / 1e9
-        return _read_keyed(directory / "cpu.stat").get("usage_usec", 0) / 1e6
+            return int(_read(directory, "cpuacct.usage")) / 1e9
+        return _read_keyed(directory, "cpu.stat").get("usage_usec", 0) / 1e6
 
     def read_oom_kills(self) -> int:
         """How many processes the kernel killed here for memory."""
         directory = self.directories["memory"]
         name = "memory.oom_control" if self.versions["memory"] == 1 else "memory.events"
-        return _read_keyed(directory / name).get("oom_kill", 0)
+        return _read_keyed(directory, name).get("oom_kill", 0)
 
     def has_filled_memory(self, limits: Limits) -> bool:
         """Whether the run came to its own limit since `reset_peaks`, and not only a group above it to its own.
@@ -130,17 +130,17 @@ class RunCgroup:
 
     def read_process_refusals(self) -> int:
         """How often the kernel refused a process or thread."""
-        return _read_keyed(self.directories["pids"] / "pids.events").get("max", 0)
+        return _read_keyed(self.directories["pids"], "pids.events").get("max", 0)
 
     def read_peak_memory_bytes(self) -> int:
         """Highest memory use since the last `reset_peaks` (on v2: since the run began)."""
         directory = self.directories["memory"]
         name = "memory.max_usage_in_bytes" if self.versions["memory"] == 1 else "memory.peak"
-        return _read_int(directory / name)
+        return _read_int(directory, name)
 
     def read_peak_processes(self) -> int:
         """Highest number of processes and threads of the program (0 where the kernel does not count)."""
-        return max(0, _read_int(self.directories["pids"] / "pids.peak") - _OWN_PROCESSES)
+        return max(0, _read_int(self.directories["pids"], "pids.peak") - _OWN_PROCESSES)
 
     def reset_peaks(self) -> None:
         """Start counting peak memory anew, where the kernel can."""
@@ -330,17 +330,26 @@ def _write(path: Path, value: object) -> None:
         file.write(str(value))
 
 
-def _read_int(path: Path) -> int:
+def _read(directory: Path, name: str) -> str:
+    """Read a small file of the kernel; these reads happen several times per case, so without file objects."""
+    fd = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return int(path.read_text())
+        return os.read(fd, 1 << 14).decode()
+    finally:
+        os.close(fd)
+
+
+def _read_int(directory: Path, name: str) -> int:
+    try:
+        return int(_read(directory, name))
     except (OSError, ValueError):
         return 0
 
 
-def _read_keyed(path: Path) -> dict[str, int]:
+def _read_keyed(directory: Path, name: str) -> dict[str, int]:
     """Read lines of `key number`; an absent file has no keys."""
     try:
-        pairs = [line.split() for line in path.read_text().splitlines()]
+        pairs = [line.split() for line in _read(directory, name).splitlines()]
     except OSError:
         return {}
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

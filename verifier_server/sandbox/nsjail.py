@@ -202,7 +202,8 @@ class NsjailEngine:
         for fd in fds:
             command += ["--pass_fd", str(fd)]
         command += ["--env", f"PYTHONHASHSEED={run.hash_seed}", "--", self._image.python, "-S", "-s", "-B", "-P"]
-        return [*command, f"/{rootfs.GUEST_DIR}/supervisor.py", *map(str, fds)]
+        command += [f"/{rootfs.GUEST_DIR}/supervisor.py", *map(str, fds)]
+        return [*command, "preload"] if run.preload else command
 
     def _write_config(self, tmp_bytes: int) -> Path:
         """The part of the configuration that has no command-line form; one file per size of /tmp."""

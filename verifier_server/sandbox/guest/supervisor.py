@@ -19,6 +19,22 @@ import signal
 import struct
 import sys
 
+# What most programs of benchmarks import; none of them keeps random state or an open file.
+PRELOADED = (
+    *(
+        "bisect",
+        "collections",
+        "copy",
+        "datetime",
+        "decimal",
+        "fractions",
+        "functools",
+        "hashlib",
+        "heapq",
+        "itertools",
+    ),
+    *("itertools", "json", "math", "operator", "re", "string", "typing"),
+)
 TMP = "/tmp"  # noqa: S108 - the jail has its own
 CASE_FD = 3
 CONTROL_FD = 4
@@ -110,6 +126,10 @@ if __name__ == "__main__":
     sys.path.insert(0, "/guest")  # `run` takes it out again before a program starts
     import run
 
+    for name in PRELOADED if sys.argv[3:] == ["preload"] else ():
+        __import__(name)
+    # The first compilation in a process sets the compiler up; here once, for all cases.
+    compile("def f(x): return [x]", "warm-up", "exec")
     gc.freeze()
     supervise()
     run.run_case(CASE_FD)

@@ -1,0 +1,1 @@
+"""Attacks on a running verifier: hostile programs as data, and the command that sends them to any deployment."""
