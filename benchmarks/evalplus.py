@@ -268,8 +268,8 @@ def main() -> None:
     data = {name: read_tasks(options, name) for name in _FILES}
     figures: dict[str, object] = {}
     with (
-        harness.open_verifier(options.address) as address,
-        VerifierClient(address, timeout_s=1800, patience_s=600) as client,
+        harness.open_verifier(options.address) as verifier,
+        VerifierClient(verifier.address, timeout_s=1800, patience_s=600) as client,
     ):
         slots = client.server_info().slots
         for name, tasks in data.items():

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -86,11 +87,19 @@ class MemoryCap:
             time.sleep(0.01)
 
 
+@dataclass(frozen=True)
+class Verifier:
+    """A verifier that is ready; `pid` only if it was started here."""
+
+    address: str
+    pid: int | None = None
+
+
 @contextlib.contextmanager
-def open_verifier(address: str | None, *arguments: str) -> Iterator[str]:
-    """Yield the address of a verifier that is ready: the given one, or one started for the block under a memory cap."""
+def open_verifier(address: str | None, *arguments: str) -> Iterator[Verifier]:
+    """Yield a verifier that is ready: the one at `address`, or one started for the block under a memory cap."""
     if address:
-        yield address
+        yield Verifier(address)
         return
     state = Path(tempfile.mkdtemp(prefix="populora-benchmark-", dir="/var/tmp"))
     state.chmod(0o755)
@@ -101,7 +110,7 @@ def open_verifier(address: str | None, *arguments: str) -> Iterator[str]:
         process = subprocess.Popen([*command, *arguments], stdout=log, stderr=log)
     try:
         _wait_until_ready(address, process, state / "server.log")
-        yield address
+        yield Verifier(address, process.pid)
     finally:
         process.terminate()
         process.wait(timeout=60)

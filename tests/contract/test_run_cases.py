@@ -194,7 +194,8 @@ def test_a_checker_decides_in_a_jail_of_its_own(client: VerifierClient, program:
     "checker",
     [
         b"def check(arguments, output, expected): return 1",
-        b"def check(arguments, output, expected): return hash('x') % 2 == 0 or None",
+        # With hash seed 1 hash('b') is odd, with seed 2 it is even: accepted once, refused once.
+        b"def check(arguments, output, expected): return hash('b') % 2 == 1",
         b"import os\ndef check(arguments, output, expected): os._exit(0)",
         b"def check(arguments, output, expected):\n  while True: pass",
         b"def check(:",
@@ -202,13 +203,8 @@ def test_a_checker_decides_in_a_jail_of_its_own(client: VerifierClient, program:
     ],
 )
 def test_only_true_twice_from_a_checker_is_a_pass(client: VerifierClient, checker: bytes) -> None:
-    if b"hash" in checker:  # one of its two seeds says no, else the test shows nothing
-        checker = b"import os\ndef check(arguments, output, expected): return len({'a', 'b'}) == 2 and str({'a', 'b', 'c', 'd'}) == output"
-        program = "def f(x): return str({'a', 'b', 'c', 'd'})"
-    else:
-        program = "def f(x): return x"
     limits = pb.Limits(cpu_time_s=0.3)
-    assert run(client, program, [case("15")], comparator=P(checker=checker), limits=limits).verdict == W
+    assert run(client, "def f(x): return x", [case("15")], comparator=P(checker=checker), limits=limits).verdict == W
 
 
 def test_a_checker_of_standard_output_gets_bytes(client: VerifierClient) -> None:
