@@ -3,8 +3,8 @@
     make soak        (python -m benchmarks.soak --runs 10000)
 
 Calls in flight are 10 x (slots + queue), so most are refused at first and come again when the service says; refusals
-are counted. Every program has limits of one second of CPU and of wall clock. Honest programs need under 20 % of that and
-have a known verdict; hostile ones are those of the self-test, and none may get CORRECT. Memory of the server is
+are counted. Every program has limits of one second of CPU and of wall clock. Honest programs need under 20 % of that
+and have a known verdict; hostile ones are those of the self-test, and none may get CORRECT. Memory of the server is
 compared between the first and the last thousand runs, residue by the counts of GetServerInfo.
 """
 
@@ -31,7 +31,10 @@ from verifier_server.selftest.suite import ATTACKS
 C, W, F = pb.VERDICT_CORRECT, pb.VERDICT_WRONG, pb.VERDICT_FAILED
 _SECOND = {"cpu_time_s": 1.0, "wall_time_s": 1.0}
 _COUNTS = ("live_jails", "live_run_cgroups", "open_descriptors", "zombies", "mounts")
-_IMPORTS = "import bisect, collections, datetime, decimal, fractions, functools, heapq, itertools, json, math, random, re, string, typing"
+_IMPORTS = (
+    "import bisect, collections, datetime, decimal, fractions, functools, heapq, itertools, json, math, random, re, "
+    "string, typing"
+)
 # name, program, argument, expected literal, verdict
 HONEST = [
     ("trivial", "def f(x): return x + 1", "1", "2", C),
@@ -43,8 +46,8 @@ HONEST = [
     ("a large value", "def f(x): return list(range(x))", "3000", str(list(range(3000))), C),
     (
         "threads",
-        "import threading\ndef f(x):\n  t = [threading.Thread(target=int) for _ in range(x)]\n  [i.start() for i in t]\n"
-        "  [i.join() for i in t]\n  return x",
+        "import threading\ndef f(x):\n  t = [threading.Thread(target=int) for _ in range(x)]\n"
+        "  [i.start() for i in t]\n  [i.join() for i in t]\n  return x",
         "8",
         "8",
         C,

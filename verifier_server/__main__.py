@@ -65,18 +65,32 @@ async def _serve(config: ServerConfig) -> int:
 
 
 async def _doctor(config: ServerConfig) -> int:
-    from verifier_server.sandbox.doctor import examine
+    from verifier_server.sandbox.doctor import ADVICE, examine
+    from verifier_server.sandbox.host import describe_host
+    from verifier_server.sandbox.nsjail import find_nsjail
     from verifier_server.server import make_engine
 
+    try:
+        nsjail = find_nsjail(config.nsjail)
+    except SetupError:
+        nsjail = None
+    for fact in describe_host(nsjail):
+        print(f"     {fact.name:28} {fact.value}")
+        if fact.advice:
+            print(f"     {'':28} -> {fact.advice}")
     engine = make_engine(config)
     try:
         info = engine.start()
         found = await examine(engine, config.slots)
     finally:
         engine.close()
+    for name in info.degraded:
+        print(f"     degraded                     {name}")
     print(f"engine {info.engine}, Python {info.python_version}, image {info.image_digest}")
     for protection in found:
-        print(f"{'ok  ' if protection.active else 'FAIL'} {protection.name:28} {protection.detail}")
+        print(f"{'on  ' if protection.active else 'OFF '} {protection.name:28} {protection.detail}")
+        if not protection.active:
+            print(f"     {'':28} -> {ADVICE.get(protection.name, ADVICE[''])}")
     return 0 if all(p.active for p in found) else 1
 
 

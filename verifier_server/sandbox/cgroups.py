@@ -221,7 +221,8 @@ class CgroupTree:
         except OSError as error:
             self.close()
             raise SetupError(
-                f"no right to make cgroups: {error}. Run the service as root, or delegate a cgroup to its user"
+                f"no right to make cgroups: {error}. Run the service as root; or, with systemd and cgroup v2, type "
+                "systemd-run --user --scope -p Delegate=yes -- python -m verifier_server serve"
             ) from error
 
     def _take_lock(self) -> None:

@@ -24,6 +24,18 @@ _NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
 
 Check = Callable[[CaseRun], bool]
 
+# What to look at when a protection is off; the empty name is for all others.
+ADVICE = {
+    "runs_python": "is --python readable for other users, and are user namespaces allowed (see above)?",
+    "memory_limit": "the memory controller does not limit: see `cgroup memory` above",
+    "memory_limit_of_grandchild": "the memory controller does not limit: see `cgroup memory` above",
+    "process_limit": "the pids controller does not limit: see `cgroup pids` above",
+    "cpu_limit": "the cpuacct controller does not count: see `cgroup cpuacct` above",
+    "host_view": "nsjail did not set up ids or namespaces as asked: use the nsjail of `make setup`",
+    "no_leftovers": "another process holds the run cgroups: look for it with `cat <cgroup>/cgroup.procs`",
+    "": "nsjail does not do what it was asked to: use the nsjail of `make setup`, on a kernel of 5.10 or later",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Protection:
