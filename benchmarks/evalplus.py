@@ -189,7 +189,8 @@ def examine(client: VerifierClient, task: Task) -> Finding:
     response = client.run_cases(_make_request(task, task.program, task.entry_point, task.comparator))
     unjudged = [(i, c.reference_outcome) for i, c in enumerate(response.cases) if c.verdict == pb.VERDICT_UNJUDGED]
     failures = [c for c in response.cases if c.verdict in (pb.VERDICT_WRONG, pb.VERDICT_FAILED)]
-    accepted, equal = [], []
+    accepted: list[str] = []
+    equal: list[str] = []
     for longer in (True, False):
         program = task.program + _SPOILER.format(entry=task.entry_point, longer=longer)
         if _passes(client, task, program, task.comparator):

@@ -25,7 +25,8 @@ from rich.table import Table
 from verifier_server.sandbox.cgroups import find_hierarchies
 
 CAP_BYTES = 8 << 30
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:

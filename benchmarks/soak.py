@@ -55,7 +55,7 @@ HONEST = [
     ("sleeps", "import time\ndef f(x):\n  time.sleep(x)\n  return x", "0.1", "0.1", C),
     ("ten megabytes", "def f(x): return len(bytearray(b'x' * x))", "10000000", "10000000", C),
 ]
-_ALLOWED = {C: {C}, W: {W}, F: {F}}
+_ALLOWED: dict[int, set[int]] = {C: {C}, W: {W}, F: {F}}
 
 
 @dataclass(slots=True)

@@ -3,8 +3,9 @@
 Noise is a teacher's cheat: a program that answers differently now and then gives 0 < rho < 1 for nothing. So a
 program runs many times before it is called valid. Fresh interpreters differ in hash seed, and every second one has a
 shifted clock; within an interpreter every run is a fresh process. Noise with probability p per run stays unseen in n
-runs with probability (1-p)^n. Noise that comes from the hash seed alone has one draw per interpreter, so programs whose
-text can see it run in many interpreters.
+runs with probability (1-p)^n. Noise that comes from the interpreter (hash order, addresses of objects) has one draw
+per interpreter, so programs whose text shows it run in many. That is by text and can be evaded; who wants certainty
+asks for `runs` = 44, at the cost that benchmarks/noise.py measures.
 """
 
 import math
@@ -17,8 +18,8 @@ from verifier_server.domain import CaseInput, CaseRun, Limits, Mode, Outcome, Re
 from verifier_server.judging import features, literals, tasks
 from verifier_server.sandbox.base import Sandbox
 
-RUNS, RUNS_FOR_HASH_ORDER = 3, 44
-"""Interpreters: by default, and for programs that can see hash order: 0.9 ** 44 < 1 %."""
+RUNS, RUNS_IF_INTERPRETER_SHOWS = 3, 44
+"""Interpreters: by default, and for programs that can see their interpreter: 0.9 ** 44 < 1 %."""
 _ANALYSIS_LIMITS = Limits(cpu_time_s=5.0, wall_time_s=15.0, memory_bytes=512 << 20, processes=4)
 _DAY_S = 86_400
 _MAX_SHIFT_DAYS = 400
@@ -77,8 +78,8 @@ async def validate(sandbox: Sandbox, question: TaskQuestion, *, slot: int) -> Ta
 
 
 def _choose_runs(analysis: features.Analysis) -> int:
-    sees_hash_order = any(code == "sees_hash_order" for code, _ in analysis.findings)
-    return RUNS_FOR_HASH_ORDER if sees_hash_order else RUNS
+    sees_interpreter = any(code == "sees_interpreter" for code, _ in analysis.findings)
+    return RUNS_IF_INTERPRETER_SHOWS if sees_interpreter else RUNS
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ Answers and argument lists are text of Python literals. Size and bracket depth a
 
 import ast
 import re
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ _QUIET = re.compile(
     r"|#[^\n]*",
     re.DOTALL,
 )
+
+
+# CPython 3.11 keeps the depth of the tree that it builds per interpreter, not per thread: if the garbage collector lets
+# another thread parse meanwhile, parsing fails with SystemError. One at a time costs nothing, since it holds the GIL.
+_PARSER_LOCK = threading.Lock()
 
 
 class MalformedLiteralError(ValueError):
@@ -107,7 +113,7 @@ def parse_arguments(text: str, max_bytes: int = MAX_TEXT_BYTES) -> Arguments:
 def _has_trailing_comma(text: str) -> bool:
     """Whether a further argument after `text` would be a syntax error, for `text` that is one argument."""
     try:
-        ast.parse(f"_(\n{text}\n, 0)", mode="eval")
+        _parse_expression(f"_(\n{text}\n, 0)")
     except SyntaxError:
         return True
     return False
@@ -117,15 +123,20 @@ def _parse_call(text: str, max_bytes: int = MAX_TEXT_BYTES) -> ast.Call:
     """Parse `text` between the parentheses of a call; the shape of the tree proves it stayed inside them."""
     _check_bounds(text, max_bytes)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(f"_(\n{text}\n)", mode="eval")
+        tree = _parse_expression(f"_(\n{text}\n)")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise MalformedLiteralError(f"not a Python literal: {type(error).__name__}") from error
     call = tree.body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise MalformedLiteralError("the text leaves the argument list")
     return call
+
+
+def _parse_expression(source: str) -> ast.Expression:
+    # catch_warnings changes state of the whole process, another reason for one at a time.
+    with _PARSER_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, mode="eval")
 
 
 def _check_bounds(text: str, max_bytes: int) -> None:

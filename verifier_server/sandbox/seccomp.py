@@ -23,14 +23,15 @@ timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat
 wait4 waitid write writev getsockopt setsockopt getsockname getpeername
 """.split()
 
-# Refused with an errno: nothing here needs them. Locks and watches on the shared read-only image would let programs
-# of different runs signal to each other.
+# Refused with an errno: nothing here needs them (OpenBLAS tries mbind and goes on without). Locks and watches on the
+# shared read-only image would let programs of different runs signal to each other.
 REFUSED: dict[int, list[str]] = {
     1: """
     chmod chown fchmod fchmodat fchown fchownat lchown mknod mknodat setpriority sched_setaffinity sched_setattr
     sched_setparam sched_setscheduler setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid
     setrlimit mlockall munlockall ioprio_set setxattr lsetxattr fsetxattr vhangup sethostname setdomainname
     settimeofday clock_settime clock_adjtime adjtimex capset
+    mbind set_mempolicy get_mempolicy
     flock inotify_add_watch inotify_init inotify_init1 inotify_rm_watch
     """.split(),
 }
@@ -44,7 +45,7 @@ HOSTILE: dict[str, int] = {
     "io_uring_enter": 426, "io_uring_register": 427, "keyctl": 250, "add_key": 248, "request_key": 249,
     "kexec_load": 246, "kexec_file_load": 320, "init_module": 175, "finit_module": 313, "delete_module": 176,
     "open_by_handle_at": 304, "name_to_handle_at": 303, "reboot": 169, "swapon": 167, "swapoff": 168, "acct": 163,
-    "quotactl": 179, "syslog": 103, "move_pages": 279, "mbind": 237, "migrate_pages": 256, "set_mempolicy": 238,
+    "quotactl": 179, "syslog": 103, "move_pages": 279, "migrate_pages": 256,
     "iopl": 172, "ioperm": 173, "modify_ldt": 154, "lookup_dcookie": 212, "fanotify_init": 300, "fanotify_mark": 301,
     "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsmount": 432, "fsconfig": 431, "fspick": 433,
     "mount_setattr": 442, "memfd_secret": 447, "vmsplice": 278, "uselib": 134, "ustat": 136, "sysfs": 139,

@@ -1,5 +1,9 @@
 """Answer and argument texts: data, never source."""
 
+import gc
+import threading
+import time
+
 import pytest
 
 from verifier_server.judging import codec, literals
@@ -152,3 +156,41 @@ def test_everything_that_can_be_encoded_can_be_written_down() -> None:
         deep = frozenset({deep}) if level % 2 else (deep,)
     data = canonical(deep)
     assert literals.parse_value(literals.render(data)) == data
+
+
+def test_threads_can_parse_at_the_same_time() -> None:
+    """The garbage collector may switch threads in the middle of a parse; found by a soak, one answer in 10,000 failed."""
+
+    class Yielding:
+        def __del__(self) -> None:
+            time.sleep(0)
+
+    def litter() -> None:
+        while not done.is_set():
+            cycle = Yielding()
+            cycle.itself = cycle
+            time.sleep(0)
+
+    def parse() -> None:
+        while time.monotonic() < deadline:
+            try:
+                literals.parse_value(text)
+            except SystemError as error:
+                failures.append(error)
+
+    text, failures, done = str(list(range(3000))), [], threading.Event()
+    deadline = time.monotonic() + 1.5
+    threads = [threading.Thread(target=parse) for _ in range(4)]
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    litterer = threading.Thread(target=litter)
+    try:
+        for thread in [litterer, *threads]:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        done.set()
+        litterer.join()
+        gc.set_threshold(*thresholds)
+    assert failures == []

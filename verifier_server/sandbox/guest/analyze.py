@@ -18,8 +18,9 @@ _CLOCK = {"time", "datetime", "calendar"}
 _ENTROPY = {"random", "secrets", "uuid"}
 _INTROSPECTION = {"gc", "inspect", "sys", "ctypes", "traceback", "importlib"}
 _INTROSPECTION_CALLS = {"id", "hash", "globals", "locals", "vars", "eval", "exec", "compile", "__import__", "open"}
-# Through these, or through set displays, the order of a set or a hash can reach a result. Evadable, as all of this is.
-_HASH_NAMES = {"set", "frozenset", "hash", "Set", "FrozenSet", "globals", "vars", "eval", "exec", "__import__"}
+# Through these what differs between interpreters, hash order and addresses of objects, can reach a result. Evadable.
+_INTERPRETER_NAMES = {"set", "frozenset", "hash", "id", "object", "globals", "vars", "eval", "exec", "__import__"}
+_TEXT_MAKERS = {"str", "repr", "ascii", "format", "print"}
 # Modules that neither read the outside world nor look into the interpreter.
 ALLOWED_MODULES = {
     *("__future__", "abc", "array", "bisect", "calendar", "cmath", "collections", "copy", "dataclasses", "decimal"),
@@ -155,13 +156,25 @@ def find_forbidden(imports: list[str], allowed_modules: set[str]) -> list[list[s
     return [["module_not_allowed", ", ".join(forbidden)[:200]]] if forbidden else []
 
 
-def sees_hash_order(nodes: list[ast.AST], used: set[str], attributes: set[str]) -> str:
-    """Return what in the text can let the hash seed reach a result, or an empty text."""
-    hits = sorted(_HASH_NAMES & (used | attributes))
+def sees_interpreter(nodes: list[ast.AST], used: set[str], attributes: set[str]) -> str:
+    """Return what in the text can let hash order or an object's address reach a result, or an empty text."""
+    hits = sorted(_INTERPRETER_NAMES & (used | attributes))
     if any(isinstance(node, (ast.Set, ast.SetComp)) for node in nodes):
         hits.append("{...}")
-    hits += sorted(name for name in attributes if name.startswith("__"))
-    return ", ".join(hits)
+    if any(map(prints_address, nodes)):
+        hits.append("text of an object")
+    return ", ".join([*hits, *sorted(name for name in attributes if name.startswith("__"))])
+
+
+def prints_address(node: ast.AST) -> bool:
+    """Whether a node makes text of something that is no plain value by its looks: a lambda, a generator, a method."""
+    if isinstance(node, ast.FormattedValue):
+        shown = [node.value]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TEXT_MAKERS:
+        shown = node.args
+    else:
+        return False
+    return any(isinstance(part, (ast.Lambda, ast.GeneratorExp, ast.Attribute)) for part in shown)
 
 
 def find_remarks(nodes: list[ast.AST], imports: list[str], entry: ast.stmt | None) -> list[list[str]]:
@@ -177,9 +190,9 @@ def find_remarks(nodes: list[ast.AST], imports: list[str], entry: ast.stmt | Non
             hits += sorted(_INTROSPECTION_CALLS & used) + sorted(a for a in attributes if a.startswith("__"))
         if hits:
             remarks.append([code, ", ".join(hits)[:200]])
-    hash_order = sees_hash_order(nodes, used, attributes)
-    if hash_order:
-        remarks.append(["sees_hash_order", hash_order[:200]])
+    interpreter = sees_interpreter(nodes, used, attributes)
+    if interpreter:
+        remarks.append(["sees_interpreter", interpreter[:200]])
     if isinstance(entry, (ast.FunctionDef, ast.AsyncFunctionDef)):
         parameters = {arg.arg for arg in ast.walk(entry.args) if isinstance(arg, ast.arg)}
         inside = {n.id for n in ast.walk(entry) if isinstance(n, ast.Name)}

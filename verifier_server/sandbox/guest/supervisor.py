@@ -59,15 +59,27 @@ def fcntl_dup(fd: int) -> int:
 def burn_process_ids(count: int) -> None:
     """Use up `count` process ids, so that a program cannot tell from its pid which run it is in.
 
-    Threads take their ids from the same row and cost a tenth of a process.
+    Threads take their ids from the same row and cost a tenth of a process. Each is waited for until the kernel has
+    forgotten it: forking is safe only from the one thread, and a lingering one would count against the process limit.
     """
     for _ in range(count):
-        ended = _thread.allocate_lock()
-        ended.acquire()
-        _thread.start_new_thread(ended.release, ())
-        ended.acquire()
-    while _thread._count():  # forking is safe only when this is the one thread again
-        os.sched_yield()
+        numbers: list[int] = []
+        started = _thread.allocate_lock()
+        started.acquire()
+        _thread.start_new_thread(report_number, (numbers, started))
+        started.acquire()
+        try:
+            while True:
+                os.kill(numbers[0], 0)
+                os.sched_yield()
+        except ProcessLookupError:
+            pass
+
+
+def report_number(numbers: list[int], started: _thread.LockType) -> None:
+    """Say which id this thread has, and end."""
+    numbers.append(_thread.get_native_id())
+    started.release()
 
 
 def wait_for(pid: int) -> int:

@@ -80,6 +80,8 @@ class VerifierClient:
         *,
         entry_point: str = "f",
         runs: int = 0,
+        draws: int = 0,
+        allowed_modules: Iterable[str] = (),
         limits: pb.Limits | None = None,
         context: pb.RequestContext | None = None,
     ) -> pb.ValidateTaskResponse:
@@ -91,6 +93,8 @@ class VerifierClient:
             arguments=arguments,
             limits=limits,
             runs=runs,
+            draws=draws,
+            allowed_modules=allowed_modules,
         )
         response: pb.ValidateTaskResponse = self.call(self._stub.ValidateTask, request)
         return response
