@@ -36,8 +36,8 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class EngineThread:
     """An nsjail engine on an event loop of its own, driven synchronously by tests."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self.engine = NsjailEngine(state_dir=state_dir, python="/usr/bin/python3")
+    def __init__(self, state_dir: Path, packages: Path | None = None) -> None:
+        self.engine = NsjailEngine(state_dir=state_dir, python="/usr/bin/python3", packages=packages)
         self.info = self.engine.start()
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)

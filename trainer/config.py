@@ -202,7 +202,10 @@ class VerifierConfig(Section):
     memory_bytes: int = Field(default=256 << 20, ge=32 << 20, le=4 << 30)
     pin_image: bool = True
     """Refuse to go on with a verifier of another image than the run began with."""
-    determinism_runs: int = Field(default=3, ge=1, le=32)
+    determinism_runs: int = Field(default=0, ge=0, le=64)
+    """Fresh interpreters in which a proposal must give the same values; 0: as many as its text demands (3 or 44)."""
+    determinism_draws: int = Field(default=0, ge=0, le=1000)
+    """Least number of runs of a proposal before its teacher is paid; 0: the verifier's default (48)."""
 
 
 class RunSettings(Section):

@@ -144,6 +144,7 @@ class Verification:
             proposal.program,
             proposal.arguments,
             runs=runs,
+            draws=self._config.determinism_draws,
             limits=self._limits,
             context=self._make_context(asker, proposal.kind),
         )
