@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-SOURCES = sorted(path for folder in ("verifier_server", "trainer") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(path for folder in ("verifier_server", "trainer", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 
 
 def test_import_rules_hold() -> None:
@@ -51,3 +51,12 @@ def test_the_guest_uses_only_the_standard_library_and_radon() -> None:
 def test_trust_remote_code_is_never_true() -> None:
     for path in SOURCES:
         assert "trust_remote_code=True" not in path.read_text()
+
+
+def test_the_threat_model_counts_the_attacks_that_there_are() -> None:
+    from verifier_server.selftest.suite import ATTACKS, CLASSES
+
+    text = (ROOT / "docs/threat-model.md").read_text()
+    for name, attacks in CLASSES.items():
+        assert f"| {name} | {len(attacks)} |" in text, (name, len(attacks))
+    assert f"sends {len(ATTACKS)} hostile programs" in (ROOT / "README.md").read_text()
