@@ -1,8 +1,8 @@
 """CRUXEval: are its 800 facts confirmed, and do we reach its published verdicts on a model's answers?
 
-Part 1. Every row is a program, arguments and the value it returns. Rows whose arguments are literals are judged as
-abduction (`program(arguments) == output`); the rest, with lambdas or names of the program in their arguments, through a
-generated function without parameters inside of the program text. A spoilt expected value must be WRONG.
+Part 1. Every row is a program, arguments and the value it returns. Rows whose arguments are literals run with these as
+data; the rest, with lambdas or expressions in their arguments, through a generated function without parameters inside
+of the program text. Values are compared by Python's ==, as CRUXEval does. A spoilt expected value must be WRONG.
 
 Part 2. 4,225 distinct answers of CodeLlama-7B with the verdicts that CRUXEval published. CRUXEval runs
 `assert output == answer` after the program, so answers are expressions: they run in a jail as the body of a generated
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from populora.verifier import VerifierClient
+from populora.verifier import RequestRefusedError, VerifierClient
 from populora.verifier.v1 import verifier_pb2 as pb
 
 from benchmarks import harness
@@ -42,13 +42,14 @@ def confirm(client: VerifierClient, row: dict[str, Any]) -> Fact:
     """Judge a row and a spoilt copy of it."""
     expected = pb.Value(literal=row["output"])
     spoilt = pb.Value(literal=f"({row['output']}, 'spoilt')")
-    response = client.judge_abduction(row["code"], expected, row["input"], limits=_LIMITS)
-    if response.verdict != M:
-        other = client.judge_abduction(row["code"], spoilt, row["input"], limits=_LIMITS)
-        return Fact(row["id"], True, response.verdict, other.verdict, response.detail)
-    program = make_expression_program(row["code"], f"f({row['input']})")
-    verdicts = [run_expression(client, program, value) for value in (expected, spoilt)]
-    return Fact(row["id"], False, verdicts[0][0], verdicts[1][0], f"{row['input']}: {verdicts[0][1]}")
+    try:
+        verdicts = [run(client, row["code"], value, "f", row["input"]) for value in (expected, spoilt)]
+        as_data = True
+    except RequestRefusedError:  # the arguments are no literals
+        program = make_expression_program(row["code"], f"f({row['input']})")
+        verdicts = [run(client, program, value) for value in (expected, spoilt)]
+        as_data = False
+    return Fact(row["id"], as_data, verdicts[0][0], verdicts[1][0], f"{row['input']}: {verdicts[0][1]}")
 
 
 def make_expression_program(code: str, expression: str) -> str:
@@ -56,13 +57,15 @@ def make_expression_program(code: str, expression: str) -> str:
     return f"{code}\n\ndef answer():\n    return (\n{expression}\n    )\n"
 
 
-def run_expression(client: VerifierClient, program: str, expected: pb.Value) -> tuple[int, str]:
-    """Compare what `answer()` returns by Python's ==; returns verdict and outcome."""
+def run(
+    client: VerifierClient, program: str, expected: pb.Value, entry_point: str = "answer", arguments: str = ""
+) -> tuple[int, str]:
+    """Compare what the entry point returns by Python's ==; returns verdict and outcome."""
     response = client.run_cases(
         pb.RunCasesRequest(
             program=program.encode("utf-8", "surrogatepass"),
-            entry_point="answer",
-            cases=[pb.TestCase(expected=expected)],
+            entry_point=entry_point,
+            cases=[pb.TestCase(arguments=arguments, expected=expected)],
             comparator=_PYTHON_EQ,
             limits=_LIMITS,
         )
@@ -89,7 +92,7 @@ def judge(client: VerifierClient, row: dict[str, Any], fact: dict[str, Any]) -> 
         return Judgement(row, False, as_data, "no call of f")
     if row["mode"] == "output" and f"f({fact['input']})" in answer:
         return Judgement(row, False, as_data, "repeats the call")
-    verdict, detail = run_expression(client, make_expression_program(fact["code"], answer), expected)
+    verdict, detail = run(client, make_expression_program(fact["code"], answer), expected)
     return Judgement(row, verdict == C, as_data, detail)
 
 
@@ -109,6 +112,8 @@ def _explain(found: Judgement) -> str:
         return "equal by ==, of another type"
     if found.as_data == W:
         return "returns an equal value of another type"
+    if found.as_data == C and "f(" not in found.row["generation"]:
+        return "right arguments without the call, which CRUXEval does not accept"
     return f"other: {pb.Verdict.Name(found.as_data)}"
 
 

@@ -74,7 +74,7 @@ async def _doctor(config: ServerConfig) -> int:
         nsjail = find_nsjail(config.nsjail)
     except SetupError:
         nsjail = None
-    for fact in describe_host(nsjail):
+    for fact in describe_host(nsjail, config.slots):
         print(f"     {fact.name:28} {fact.value}")
         if fact.advice:
             print(f"     {'':28} -> {fact.advice}")

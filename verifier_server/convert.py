@@ -266,6 +266,7 @@ def write_run(run: CaseRun) -> pb.RunResult:
         ),
         hook_events=[write_event(event) for event in run.hook_events],
         denied_syscall=run.denied_syscall,
+        tries=run.tries,
     )
 
 

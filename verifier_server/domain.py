@@ -109,7 +109,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseInput:
-    """What one case feeds the program: canonical arguments (call) or standard input and script (script, assert)."""
+    """What one case feeds the program: encoded arguments (call) or standard input and script (script, assert)."""
 
     positional: bytes = b"U\0"
     keywords: bytes = b"M\0"
@@ -171,7 +171,9 @@ class CaseRun:
     signal: int = 0
     usage: Usage = field(default_factory=Usage)
     denied_syscall: str = ""
-    """From the kernel's audit record, if there was one."""
+    """From the kernel's audit record, if there was one; also of a child process, whatever the outcome."""
+    tries: int = 1
+    """2 if the case ran again because the first try was ended by a SIGKILL that nothing explained."""
     hook_events: tuple[HookEvent, ...] = ()
     stdout: bytes = b""
     stderr: bytes = b""

@@ -24,6 +24,7 @@ from verifier_server.domain import (
     ScriptReport,
     TaskQuestion,
     TaskReport,
+    Verdict,
 )
 from verifier_server.judging import answers, cases, literals
 from verifier_server.sandbox.base import Sandbox
@@ -78,7 +79,15 @@ class Evaluator:
     async def _judge_induction(self, question: InductionQuestion, slot: int) -> AnswerReport:
         run = _call(question, tuple(case for case, _ in question.cases), 0)
         expected = [value for _, value in question.cases]
-        return answers.judge_runs(expected, await self.sandbox.run(run, slot=slot))
+        count = 0
+
+        async def is_decided(result: CaseRun) -> bool:
+            nonlocal count
+            count += 1
+            return answers.judge_run(expected[count - 1], result) is not Verdict.CORRECT
+
+        runs = await self.sandbox.run(run, slot=slot, until=is_decided)
+        return answers.judge_runs(expected[: len(runs)], runs)
 
 
 def _call(question: AbductionQuestion | InductionQuestion, inputs: tuple[CaseInput, ...], hash_seed: int) -> Run:

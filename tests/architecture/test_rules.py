@@ -9,7 +9,9 @@ import pytest
 
 from tests.conftest import ROOT
 
-SOURCES = sorted(path for folder in ("verifier_server", "trainer", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(
+    path for folder in ("verifier_server", "trainer", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+)
 
 
 def test_import_rules_hold() -> None:

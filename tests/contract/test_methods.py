@@ -279,3 +279,12 @@ def test_the_hash_does_not_depend_on_any_chosen_name(client: VerifierClient) -> 
 def test_values_that_cannot_fit_into_a_response_are_refused_at_once(client: VerifierClient) -> None:
     with pytest.raises(RequestRefusedError, match="value_bytes"):
         client.validate_task("def f(): return 1", [""] * 100, limits=pb.Limits(value_bytes=1 << 20))
+
+
+def test_a_program_sees_dicts_and_keywords_in_the_order_of_the_text(client: VerifierClient) -> None:
+    program = "def f(table, **more): return [list(table), list(more)]"
+    response = client.validate_task(program, ["{'b': 1, 'a': {2: 0, 1: 0}}, z=1, y={'d': 1, 'c': 2}"], runs=2)
+    assert response.results[0].value.literal == "[['b', 'a'], ['z', 'y']]"
+    right = client.judge_abduction(program, response.results[0].value, "{'b': 0, 'a': 0}, z=1, y=1")
+    wrong = client.judge_abduction(program, response.results[0].value, "{'a': 0, 'b': 0}, z=1, y=1")
+    assert (right.verdict, wrong.verdict) == (pb.VERDICT_CORRECT, pb.VERDICT_WRONG)

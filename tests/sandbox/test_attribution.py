@@ -107,7 +107,7 @@ def test_without_the_right_to_read_records_the_call_stays_unnamed() -> None:
     import asyncio
 
     log = DenialLog()  # not started, as for a user without the right
-    assert asyncio.run(log.find(100_000)) == ""
+    assert asyncio.run(log.find(100_000, wait=True)) == ""
 
 
 @pytest.mark.parametrize(
@@ -137,3 +137,22 @@ def test_a_burst_of_programs_has_no_false_outcome(engine: EngineThread) -> None:
     for thread in threads:
         thread.join()
     assert outcomes == [Outcome.COMPLETED] * 100
+
+
+def test_a_kill_hides_nothing_of_the_first_try(engine: EngineThread) -> None:
+    """A second try starts in a fresh jail; what the first one tried and used stays on record."""
+    program = (
+        "import ctypes, os, time\ndef f():\n  if os.getpid() % 2 or True:\n    try: open('/etc/mark')\n    except OSError: pass\n"
+        "    if os.fork() == 0: ctypes.CDLL(None).syscall(101, 0)\n    os.wait()\n    time.sleep(0.1)\n    os.kill(os.getpid(), 9)"
+    )
+    result = engine.run(make_run(program))[0]
+    assert (result.outcome, result.signal, result.tries, result.denied_syscall) == (Outcome.SIGNALED, 9, 2, "ptrace")
+    assert any("/etc/mark" in event.detail for event in result.hook_events)
+    assert result.usage.wall_s > 0.2  # twice a tenth of a second
+
+
+def test_the_number_of_a_process_does_not_tell_its_case(engine: EngineThread) -> None:
+    """First cases are spread over 128 numbers, so that later ones are not beyond what a first one can have."""
+    first = [codec.decode(engine.run(make_run("import os\ndef f(): return os.getpid()"))[0].value) for _ in range(12)]
+    assert max(first) - min(first) > 20
+    assert max(first) <= 2 + 2 + 127

@@ -1,9 +1,12 @@
 """What a program sees and gets in a jail, and what one case does to the next."""
 
+import os
 import time
+from pathlib import Path
 
 import pytest
 
+from benchmarks.harness import MemoryCap
 from tests.conftest import MIB, EngineThread, make_run
 from verifier_server.domain import Mode, Outcome
 
@@ -224,3 +227,47 @@ def test_folders_of_one_case_are_not_seen_by_the_next(engine: EngineThread) -> N
     program = "import os\ndef f():\n  for i in range(5): os.mkdir(f'/tmp/left{i}')\n  return len(os.listdir('/tmp'))"
     results = engine.run(make_run(program, cases=3))
     assert {r.value for r in results} == {b"I\0\1\6"}  # the working folder and five others
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "s = socket.socket(fileno=3); s.shutdown(socket.SHUT_RD); s.detach()",
+        "s = socket.socket(fileno=3); s.shutdown(socket.SHUT_RDWR); s.detach()",
+        "os.set_blocking(3, False)",
+        "os.close(3)",
+        "os.dup2(1, 3)",
+    ],
+)
+def test_what_a_case_does_to_the_frame_socket_does_not_reach_the_next(engine: EngineThread, harm: str) -> None:
+    from dataclasses import replace
+
+    from verifier_server.domain import CaseInput
+    from verifier_server.judging import literals
+
+    program = f"import os, socket\ndef f(x):\n  if x == 1:\n    {harm}\n  return x"
+    cases = tuple(CaseInput(positional=literals.parse_arguments(str(n)).positional) for n in (0, 1, 2, 3))
+    results = engine.run(replace(make_run(program), cases=cases))
+    assert [results[n].value for n in (0, 2, 3)] == [b"I\0\0", b"I\0\1\2", b"I\0\1\3"]
+
+
+def test_a_service_with_many_descriptors_hands_none_of_them_over(state_dir: Path, memory_cap: MemoryCap) -> None:
+    """Numbers beyond 256 once stayed open in the program: it could end its own case, or the jail."""
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(400)]
+    try:
+        with memory_cap.inside():
+            busy = EngineThread(state_dir)
+        program = "import os\ndef f():\n  found = []\n  for fd in range(4096):\n    try: os.fstat(fd)\n    except OSError: continue\n    found.append(fd)\n  return found"
+        assert busy.run(make_run(program))[0].value == b"L\4I\0\0I\0\1\1I\0\1\2I\0\1\3"
+        busy.close()
+    finally:
+        for fd in held:
+            os.close(fd)
+
+
+def test_a_flood_of_small_frames_does_not_hold_up_the_service(engine: EngineThread) -> None:
+    program = "import os\nD = b'H\\0\\0\\0\\0' * 100000\ndef f():\n  while True: os.write(3, D)"
+    before = time.process_time()
+    result = engine.run(make_run(program, value_bytes=16 * MIB, memory_bytes=256 * MIB))[0]
+    assert result.outcome is Outcome.OUTPUT_LIMIT
+    assert time.process_time() - before < 0.5

@@ -57,4 +57,6 @@ def rate_run(run: CaseRun) -> Severity:
     """Return the highest severity of a run: of its events and of its outcome."""
     severities = [rate(event.event, event.detail) for event in run.hook_events]
     severities.append(_OUTCOMES.get(run.outcome, Severity.INFO))
+    if run.denied_syscall:  # from the kernel, so no program can hide it by ending otherwise
+        severities.append(Severity.ALERT)
     return max(severities, key=_ORDER.index)

@@ -82,6 +82,7 @@ def _describe(run: CaseRun) -> dict[str, object]:
         "cpu_s": round(run.usage.cpu_s, 4),
         "peak_memory_bytes": run.usage.peak_memory_bytes,
         "denied_syscall": run.denied_syscall,
+        "tries": run.tries,
         "severity": str(events.rate_run(run)),
         "hook_events": [
             [event.event, event.detail, event.count, str(events.rate(event.event, event.detail))]

@@ -242,10 +242,12 @@ def _build(reader: "Reader") -> object:
 class Reader:
     """Reads an encoding front to back; every short, long or non-canonical piece raises EncodingError."""
 
-    def __init__(self, data: bytes, *, lenient: bool = False) -> None:
+    def __init__(self, data: bytes, *, lenient: bool = False, any_order: bool = False) -> None:
         self.data = data
         self.position = 0
         self.lenient = lenient
+        self.any_order = any_order
+        """Whether sets and dicts may be in any order, as in encoded arguments."""
 
     def take(self, count: int) -> bytes:
         """Return the next `count` bytes."""
@@ -348,7 +350,7 @@ def skip(reader: Reader) -> None:
 
 def contains_unhashable(data: bytes) -> bool:
     """Whether a well-formed encoding is unhashable: a list, set or dict, or a tuple that holds one."""
-    return not _check(Reader(data), 0)
+    return not _check(Reader(data, any_order=True), 0)
 
 
 def _check(reader: Reader, depth: int) -> bool:
@@ -380,7 +382,7 @@ def _check_ordered(reader: Reader, depth: int, *, has_values: bool) -> None:
         if not _check(reader, depth + 1):
             raise EncodingError("an unhashable value cannot be an element or a key")
         key = reader.data[start : reader.position]
-        if key <= previous:
+        if key <= previous and not reader.any_order:
             raise EncodingError("items are not in ascending order")
         previous = key
         if has_values:

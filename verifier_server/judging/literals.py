@@ -42,7 +42,11 @@ class MalformedLiteralError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Arguments of one call: canonical encodings of the positional tuple and of the keyword dict."""
+    """Arguments of one call: encodings of the positional tuple and of the keyword dict.
+
+    Like canonical ones, but dicts, sets and keywords are in the order of the text: a program can see that order. They
+    are for `codec.decode` in a jail only, not for comparison.
+    """
 
     positional: bytes
     keywords: bytes
@@ -105,9 +109,10 @@ def parse_arguments(text: str, max_bytes: int = MAX_TEXT_BYTES) -> Arguments:
         raise MalformedLiteralError("** is not allowed in arguments")
     if len(set(names)) != len(names):
         raise MalformedLiteralError("an argument is named twice")
-    pairs = [(codec.encode_str(str(k.arg)), _encode(k.value)) for k in call.keywords]
-    positional = codec.encode_sequence(b"U", [_encode(node) for node in call.args])
-    return Arguments(positional=positional, keywords=codec.encode_dict(pairs))
+    place = _Place(keeps_order=True)
+    pairs = [(codec.encode_str(str(k.arg)), _encode(k.value, place)) for k in call.keywords]
+    positional = codec.encode_sequence(b"U", [_encode(node, place) for node in call.args])
+    return Arguments(positional=positional, keywords=place.encode_dict(pairs))
 
 
 def _has_trailing_comma(text: str) -> bool:
@@ -157,28 +162,50 @@ def _check_bounds(text: str, max_bytes: int) -> None:
         raise MalformedLiteralError(f"text is nested more than {MAX_NESTING} deep")
 
 
-def _encode(node: ast.expr, depth: int = 0) -> bytes:
-    if depth > MAX_NESTING:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a literal an expression stands, and whether the order of sets and dicts is kept.
+
+    Equality ignores that order, so values are encoded without it. Arguments keep it: a program sees it.
+    """
+
+    depth: int = 0
+    keeps_order: bool = False
+
+    def deeper(self) -> "_Place":
+        return _Place(self.depth + 1, self.keeps_order)
+
+    def encode_set(self, tag: bytes, items: list[bytes]) -> bytes:
+        return codec.encode_sequence(tag, items) if self.keeps_order else codec.encode_set(tag, items)
+
+    def encode_dict(self, pairs: list[tuple[bytes, bytes]]) -> bytes:
+        if not self.keeps_order:
+            return codec.encode_dict(pairs)
+        return b"M" + codec.varint(len(pairs)) + b"".join(key + value for key, value in pairs)
+
+
+def _encode(node: ast.expr, place: _Place = _Place()) -> bytes:
+    if place.depth > MAX_NESTING:
         raise MalformedLiteralError(f"value is nested more than {MAX_NESTING} deep")
     if isinstance(node, ast.Constant):
         return _encode_constant(node.value)
     if isinstance(node, ast.List | ast.Tuple):
         tag = b"L" if isinstance(node, ast.List) else b"U"
-        return codec.encode_sequence(tag, _encode_all(node.elts, depth))
+        return codec.encode_sequence(tag, _encode_all(node.elts, place))
     if isinstance(node, ast.Set):
-        return codec.encode_set(b"E", _hashable(_encode_all(node.elts, depth)))
+        return place.encode_set(b"E", _hashable(_encode_all(node.elts, place)))
     if isinstance(node, ast.Dict):
         if None in node.keys:
             raise MalformedLiteralError("** is not allowed in a dict")
-        keys = _hashable(_encode_all([key for key in node.keys if key], depth))
-        return codec.encode_dict(list(zip(keys, _encode_all(node.values, depth), strict=True)))
+        keys = _hashable(_encode_all([key for key in node.keys if key], place))
+        return place.encode_dict(list(zip(keys, _encode_all(node.values, place), strict=True)))
     if isinstance(node, ast.Call):
-        return _encode_constructor(node, depth)
+        return _encode_constructor(node, place)
     return _encode_number(node)
 
 
-def _encode_all(nodes: list[ast.expr], depth: int) -> list[bytes]:
-    return [_encode(node, depth + 1) for node in nodes]
+def _encode_all(nodes: list[ast.expr], place: _Place) -> list[bytes]:
+    return [_encode(node, place.deeper()) for node in nodes]
 
 
 def _hashable(items: list[bytes]) -> list[bytes]:
@@ -225,30 +252,30 @@ def _signed(node: ast.expr) -> int | float | complex:
     return -number if sign < 0 else number
 
 
-def _encode_constructor(node: ast.Call, depth: int) -> bytes:
+def _encode_constructor(node: ast.Call, place: _Place) -> bytes:
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name == "dict" and not node.args and all(k.arg for k in node.keywords):
-        values = _encode_all([k.value for k in node.keywords], depth)
+        values = _encode_all([k.value for k in node.keywords], place)
         names = [codec.encode_str(str(k.arg)) for k in node.keywords]
-        return codec.encode_dict(list(zip(names, values, strict=True)))
+        return place.encode_dict(list(zip(names, values, strict=True)))
     make = _CONSTRUCTORS.get(name)
     if make is None or node.keywords:
         raise MalformedLiteralError("only set, frozenset, dict, bytes, complex, range and float may be called")
-    return make(node.args, depth)
+    return make(node.args, place)
 
 
-def _make_set(tag: bytes) -> Callable[[list[ast.expr], int], bytes]:
-    def make(args: list[ast.expr], depth: int) -> bytes:
+def _make_set(tag: bytes) -> Callable[[list[ast.expr], _Place], bytes]:
+    def make(args: list[ast.expr], place: _Place) -> bytes:
         if not args:
-            return codec.encode_set(tag, [])
+            return place.encode_set(tag, [])
         if len(args) != 1 or not isinstance(args[0], ast.List | ast.Tuple | ast.Set):
             raise MalformedLiteralError("set() and frozenset() take one list, tuple or set")
-        return codec.encode_set(tag, _hashable(_encode_all(args[0].elts, depth)))
+        return place.encode_set(tag, _hashable(_encode_all(args[0].elts, place)))
 
     return make
 
 
-def _make_bytes(args: list[ast.expr], depth: int) -> bytes:
+def _make_bytes(args: list[ast.expr], place: _Place) -> bytes:
     if not args:
         return codec.encode_bytes(b"")
     if len(args) == 1 and isinstance(args[0], ast.List | ast.Tuple):
@@ -258,7 +285,7 @@ def _make_bytes(args: list[ast.expr], depth: int) -> bytes:
     raise MalformedLiteralError("bytes() takes one list of ints from 0 to 255")
 
 
-def _make_complex(args: list[ast.expr], depth: int) -> bytes:
+def _make_complex(args: list[ast.expr], place: _Place) -> bytes:
     numbers = [_number(node) for node in args]
     if len(numbers) != 2 or any(isinstance(n, complex) for n in numbers):
         raise MalformedLiteralError("complex() takes two real numbers")
@@ -268,7 +295,7 @@ def _make_complex(args: list[ast.expr], depth: int) -> bytes:
         raise MalformedLiteralError("complex() number is too large") from error
 
 
-def _make_range(args: list[ast.expr], depth: int) -> bytes:
+def _make_range(args: list[ast.expr], place: _Place) -> bytes:
     numbers = [_number(node) for node in args]
     if not 1 <= len(numbers) <= 3 or not all(type(n) is int for n in numbers) or numbers[2:] == [0]:
         raise MalformedLiteralError("range() takes one to three ints and a step that is not zero")
@@ -276,7 +303,7 @@ def _make_range(args: list[ast.expr], depth: int) -> bytes:
     return b"R" + b"".join(codec.encode_int(n) for n in (span.start, span.stop, span.step))
 
 
-def _make_float(args: list[ast.expr], depth: int) -> bytes:
+def _make_float(args: list[ast.expr], place: _Place) -> bytes:
     if len(args) == 1 and isinstance(args[0], ast.Constant):
         text = args[0].value
         if isinstance(text, str) and text.strip().lower().lstrip("+-") in ("inf", "infinity", "nan"):
@@ -284,7 +311,7 @@ def _make_float(args: list[ast.expr], depth: int) -> bytes:
     raise MalformedLiteralError('float() takes "inf" or "nan"; write other numbers as they are')
 
 
-_CONSTRUCTORS: dict[str, Callable[[list[ast.expr], int], bytes]] = {
+_CONSTRUCTORS: dict[str, Callable[[list[ast.expr], _Place], bytes]] = {
     "set": _make_set(b"E"),
     "frozenset": _make_set(b"Z"),
     "bytes": _make_bytes,

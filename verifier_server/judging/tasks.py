@@ -60,7 +60,7 @@ def report_task(
     """Put everything together for a task whose first runs all completed.
 
     Args:
-        arguments: canonical positional tuple of each input.
+        arguments: encoded positional tuple of each input.
         first: the first run of each input.
         difference: how a repeated run differed.
         runs: interpreters used.
@@ -87,7 +87,7 @@ def report_task(
 
 def describe_types(positional: bytes, value: bytes) -> str:
     """Return the outermost types of the arguments and the value, such as `(int, list) -> int`."""
-    reader = codec.Reader(positional)
+    reader = codec.Reader(positional, any_order=True)
     reader.take(1)
     names = []
     for _ in range(reader.varint()):

@@ -9,6 +9,7 @@ because every slot has a user of its own and one program at a time.
 
 import asyncio
 import contextlib
+import errno
 import re
 import socket
 import time
@@ -47,12 +48,16 @@ class DenialLog:
         self._drain()
         self._latest.pop(uid, None)
 
-    async def find(self, uid: int) -> str:
-        """Return the name of the call for which a process of `uid` was just ended, or an empty text."""
-        deadline = time.monotonic() + _PATIENCE_S
+    async def find(self, uid: int, *, wait: bool) -> str:
+        """Return the name of the last call for which a process of `uid` was ended, or an empty text.
+
+        Args:
+            wait: a process did end so, and its record may come a little later.
+        """
+        deadline = time.monotonic() + (_PATIENCE_S if wait else 0.0)
         while self._socket is not None:
             self._drain()
-            if uid in self._latest or time.monotonic() > deadline:
+            if uid in self._latest or time.monotonic() >= deadline:
                 break
             await asyncio.sleep(_POLL_S)
         return self._latest.pop(uid, "")
@@ -67,10 +72,10 @@ class DenialLog:
         while self._socket is not None:
             try:
                 record = self._socket.recv(1 << 14)
-            except BlockingIOError:
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:  # records were lost: the host writes more than we read
+                    continue
                 return
-            except OSError:  # records were lost: the host writes more than we read
-                continue
             self._note(record)
 
     def _note(self, record: bytes) -> None:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from verifier_server.domain import Limits
 from verifier_server.sandbox.cgroups import CONTROLLERS, find_hierarchies
 from verifier_server.sandbox.denials import DenialLog
+
+_OWN_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +22,18 @@ class Fact:
     advice: str = ""
 
 
-def describe_host(nsjail: str | None) -> list[Fact]:
+def describe_host(nsjail: str | None, slots: int) -> list[Fact]:
     """Return everything that decides whether jails work here.
 
     Args:
         nsjail: path of the binary, None if none was found.
+        slots: programs that may run at once.
     """
     return [
         Fact("kernel", f"{platform.system()} {platform.release()} {platform.machine()}", _advise_machine()),
         Fact("user", f"uid {os.geteuid()}" + (" (root)" if os.geteuid() == 0 else "")),
         *_describe_cgroups(),
+        _describe_memory(slots),
         *_describe_user_namespaces(),
         _describe_nsjail(nsjail),
         _describe_records(),
@@ -51,6 +56,20 @@ def _describe_cgroups() -> list[Fact]:
         advice = "" if writable else advise_cgroups(place.version)
         facts.append(Fact(f"cgroup {name}", f"v{place.version} at {place.path}", advice))
     return facts
+
+
+def _describe_memory(slots: int) -> Fact:
+    """Compare what the host and the groups above allow with what as many default programs as there are slots may use."""
+    total = int(_read("/proc/meminfo").split("MemTotal:")[1].split()[0]) << 10
+    place = find_hierarchies(_read("/proc/self/mounts"), _read("/proc/self/cgroup")).get("memory")
+    for folder in [place.path, *place.path.parents] if place else []:
+        limit = _read(str(folder / ("memory.max" if place and place.version == 2 else "memory.limit_in_bytes")))
+        total = min(total, int(limit)) if limit.isdigit() else total
+    needed = slots * Limits().memory_bytes + _OWN_BYTES
+    advice = (
+        f"{slots} slots of default programs and the service need {needed >> 20} MiB: give more, or use fewer --slots"
+    )
+    return Fact("memory", f"{total >> 20} MiB", advice if total < needed else "")
 
 
 def advise_cgroups(cgroup_version: int) -> str:

@@ -29,7 +29,10 @@ _STATUS = struct.Struct("<ciB")
 _FRAME_SLACK = 1 << 16
 _ANALYSIS_BYTES = 1 << 18
 _LARGE_BYTES = 1 << 15
-_MAX_BURNED_PIDS = 7
+# So many that the number of a process does not tell how many cases ran before it in the same jail: a task must not know
+# whether it is being validated, in many cases, or judged, in one.
+_MAX_BURNED_PIDS = 127
+_MAX_BURNED_PIDS_BETWEEN = 3
 _CPU_CHECK_MIN_S = 0.005
 
 
@@ -55,6 +58,8 @@ class Jail:
         self._control = bytearray()
         self._control_closed = False
         self._spent = False
+        self._is_new = True
+        self._is_fed = True
         self._overflowed = False
         self._captures = tuple(Capture(fd, run.limits.output_bytes, self._note_overflow) for fd in fds.outputs)
         self._frames = FrameReader(fds.case, self._note_overflow)
@@ -102,7 +107,7 @@ class Jail:
     @property
     def alive(self) -> bool:
         """Whether the jail can take another case: not killed, and nothing in it remembers the last one."""
-        return not (self._control_closed or self._spent or self._frames.ended)
+        return self._is_fed and not (self._control_closed or self._spent or self._frames.ended)
 
     async def wait_ready(self) -> None:
         """Wait until the supervisor can take a case.
@@ -120,12 +125,8 @@ class Jail:
             capture.read_available()
             capture.take()
 
-    async def run_case(self, run: Run, case: CaseInput, *, again: bool = False) -> CaseRun | None:
-        """Run one case to its end or to a limit; None if it was lost for a reason that is not the program's.
-
-        Args:
-            again: the case was lost once already; a SIGKILL that nothing explains then counts as the program's own.
-        """
+    async def run_case(self, run: Run, case: CaseInput) -> CaseRun | None:
+        """Run one case to its end or to a limit; None if it was lost for a reason that is not the program's."""
         limit = _ANALYSIS_BYTES if run.mode is Mode.ANALYZE else run.limits.value_bytes
         self._frames.reset(limit + _FRAME_SLACK)
         self._overflowed = False
@@ -133,6 +134,7 @@ class Jail:
         self._denials.forget(self._uid)
         before, start = _Counters(self.cgroup), time.monotonic()
         feeder = self._loop.create_task(self._feed(run, case))
+        self._is_fed = True
         try:
             stopped_by = await self._watch(run.limits, before, start)
         finally:
@@ -146,9 +148,9 @@ class Jail:
         after = _Counters(self.cgroup)
         if after.oom_kills > before.oom_kills and not self.cgroup.has_filled_memory(run.limits):
             return None  # the counter also rises when the host, or a group above, is out of memory
-        if stopped_by is None and after.oom_kills == before.oom_kills and _is_lost(status, again=again):
+        if stopped_by is None and after.oom_kills == before.oom_kills and (status is None or not self._is_fed):
             return None
-        denied = await self._denials.find(self._uid) if _is_denied(status) else ""
+        denied = await self._denials.find(self._uid, wait=_is_denied(status))
         seen = self._observe(run, status, stopped_by, before, after, wall_s, denied)
         if sum(len(payload) for _, payload in seen.frames) > _LARGE_BYTES:
             # Checking takes a microsecond per byte: not on the event loop.
@@ -209,9 +211,13 @@ class Jail:
         }
         head = json.dumps(header).encode()
         request = struct.pack("<I", len(head)) + head + b"".join(blobs)
-        with contextlib.suppress(ConnectionError):
-            await self._loop.sock_sendall(self._fds.control, b"C" + bytes([secrets.randbelow(_MAX_BURNED_PIDS + 1)]))
+        most = _MAX_BURNED_PIDS if self._is_new else _MAX_BURNED_PIDS_BETWEEN
+        self._is_new = False
+        try:
+            await self._loop.sock_sendall(self._fds.control, b"C" + bytes([secrets.randbelow(most + 1)]))
             await self._loop.sock_sendall(self._fds.case, request)
+        except ConnectionError:  # the case before did something to the shared socket
+            self._is_fed = False
 
     async def _watch(self, limits: Limits, before: "_Counters", start: float) -> Outcome | None:
         """Wait for the end of the case; return the limit that was exceeded, if one was."""
@@ -276,7 +282,7 @@ class Jail:
     def _drain(self) -> None:
         self._frames.drain()
         for capture in self._captures:
-            capture.read_available()
+            capture.drain()
 
     def _observe(
         self,
@@ -310,16 +316,6 @@ class Jail:
             stdout=stdout,
             stderr=stderr,
         )
-
-
-def _is_lost(status: int | None, *, again: bool) -> bool:
-    """Whether a case ended for a reason outside of the jail, if no limit ended it.
-
-    A bare SIGKILL may come from the host or from the program itself; it is the program's only when it comes again.
-    """
-    if status is None:
-        return True
-    return not again and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _is_denied(status: int | None) -> bool:

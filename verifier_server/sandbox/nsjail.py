@@ -15,11 +15,13 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from verifier_server.domain import CaseRun, Run
+from verifier_server.domain import CaseRun, Outcome, Run
 from verifier_server.errors import SandboxError, SetupError
 from verifier_server.sandbox import rootfs, seccomp
 from verifier_server.sandbox.base import EngineInfo, LiveCounts, Until
@@ -111,17 +113,24 @@ class NsjailEngine:
         """See `Sandbox.run`."""
         results: list[CaseRun] = []
         losses = 0
+        killed: CaseRun | None = None
         while len(results) < len(run.cases):
             jail = self._spawn(run, slot)
             try:
                 await jail.wait_ready()
                 for case in run.cases[len(results) :]:
-                    result = await jail.run_case(run, case, again=losses > 0)
+                    result = await jail.run_case(run, case)
                     if result is None:
                         losses += 1
                         if losses > 1:
                             raise SandboxError(f"the jail was lost twice on case {len(results)}")
                         break
+                    if killed is None and result.signal == signal.SIGKILL and result.outcome is Outcome.SIGNALED:
+                        # From the host, or from the program itself? The program's own comes again.
+                        killed = result
+                        break
+                    if killed is not None:
+                        result, killed = _join(killed, result), None
                     losses = 0
                     results.append(result)
                     if until is not None and await until(result):
@@ -194,7 +203,8 @@ class NsjailEngine:
             # A backstop only: every thread reserves 64 MiB of addresses for its heap.
             "rlimit_as": str(max(4096, 4 * limits.memory_bytes // mib)),
             "rlimit_cpu": str(int(limits.cpu_time_s) + 10),
-            "rlimit_fsize": str(max(1, limits.tmp_bytes // mib)),
+            # Standard input is a file in memory, which this limit covers, too.
+            "rlimit_fsize": str(-(-max(mib, limits.tmp_bytes, *(len(case.stdin) for case in run.cases)) // mib)),
         }
         command = ["sh", "-c", _JOIN_AND_EXEC, "sh", *procs_files, "--", "setpriv", "--pdeathsig", "KILL", self._nsjail]
         for name, value in flags.items():
@@ -213,6 +223,24 @@ class NsjailEngine:
             draft.write_text(make_config(self._image.root, tmp_bytes, self._policy))
             draft.rename(path)
         return path
+
+
+def _join(first: CaseRun, second: CaseRun) -> CaseRun:
+    """Return the second try of a case, with what the first tried and used: a kill must not hide an attempt."""
+    counts = {(event.event, event.detail): event for event in (*second.hook_events, *first.hook_events)}
+    usage = replace(
+        second.usage,
+        wall_s=first.usage.wall_s + second.usage.wall_s,
+        cpu_s=first.usage.cpu_s + second.usage.cpu_s,
+        peak_memory_bytes=max(first.usage.peak_memory_bytes, second.usage.peak_memory_bytes),
+    )
+    return replace(
+        second,
+        usage=usage,
+        hook_events=tuple(counts.values()),
+        denied_syscall=second.denied_syscall or first.denied_syscall,
+        tries=2,
+    )
 
 
 def make_config(root: Path, tmp_bytes: int, policy: str) -> str:

@@ -69,7 +69,7 @@ def classify(seen: Observation, run: Run) -> CaseRun:
         exit_status=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 0,
         signal=os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0,
         usage=seen.usage,
-        denied_syscall=seen.denied_syscall if outcome is Outcome.SYSCALL_DENIED else "",
+        denied_syscall=seen.denied_syscall,
         hook_events=seen.hook_events,
         stdout=seen.stdout,
         stderr=seen.stderr,

@@ -17,8 +17,8 @@ readlink readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2 re
 rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo rt_sigreturn rt_sigsuspend rt_sigtimedwait
 rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getattr sched_getparam
 sched_getscheduler sched_yield select sendfile sendmmsg sendmsg sendto set_robust_list set_tid_address setitimer
-setpgid setsid shutdown sigaltstack signalfd signalfd4 splice stat statfs statx symlink symlinkat sync_file_range
-sysinfo tee tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
+setpgid setsid shutdown sigaltstack signalfd signalfd4 stat statfs statx symlink symlinkat sync_file_range
+sysinfo tgkill time timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
 timerfd_gettime timerfd_settime times tkill truncate umask uname unlink unlinkat utime utimensat utimes vfork
 wait4 waitid write writev getsockopt setsockopt getsockname getpeername
 """.split()
@@ -52,6 +52,7 @@ HOSTILE: dict[str, int] = {
     "personality": 135, "shmget": 29, "shmat": 30, "shmctl": 31, "shmdt": 67, "semget": 64, "semop": 65, "semctl": 66,
     "semtimedop": 220, "msgget": 68, "msgsnd": 69, "msgrcv": 70, "msgctl": 71, "mq_open": 240, "mq_unlink": 241,
     "mq_timedsend": 242, "mq_timedreceive": 243, "mq_notify": 244, "mq_getsetattr": 245, "quotactl_fd": 443,
+    "splice": 275, "tee": 276,
 }
 # fmt: on
 # Calls that are ended depending on their arguments.

@@ -11,7 +11,7 @@ from verifier_server.domain import HookEvent
 
 _CHUNK = 1 << 16
 _MAX_HOOK_EVENTS = 64
-_MAX_HOOK_FRAMES = 1024  # counts go up in powers of two, one frame each
+_MAX_HOOK_FRAMES = 2048  # counts go up in powers of two, one frame each
 _MAX_HOOK_BYTES = 2048
 _HEADER = struct.Struct("<cI")
 
@@ -43,6 +43,13 @@ class Capture:
             if self.count > self._limit:
                 self._on_overflow()
 
+    def drain(self) -> None:
+        """Read everything that is there; only when no process can write any more."""
+        before = -1
+        while before != self.count:
+            before = self.count
+            self.read_available()
+
     def take(self) -> tuple[bytes, int]:
         """Return the kept bytes and the count since the last call, and start anew."""
         result = bytes(self._kept), self.count
@@ -65,7 +72,7 @@ class FrameReader:
         """Forget everything; accept payloads of up to `max_payload` bytes from now on."""
         self._buffer = bytearray()
         self._max_payload = max_payload
-        self._budget = 2 * max_payload + _MAX_HOOK_FRAMES * _MAX_HOOK_BYTES // 4
+        self._budget = 2 * max_payload + _MAX_HOOK_FRAMES * 256
         self.frames: list[tuple[bytes, bytes]] = []
         self._events: dict[tuple[str, str], int] = {}
         self._hook_frames = 0
@@ -123,7 +130,10 @@ class FrameReader:
             self.frames.append((kind, payload))
             return
         self._hook_frames += 1
-        if self._hook_frames <= _MAX_HOOK_FRAMES and len(payload) <= _MAX_HOOK_BYTES:
+        if self._hook_frames > _MAX_HOOK_FRAMES:  # more than our own hook can send: a flood of small frames
+            self.broken = True
+            self._on_flood()
+        elif len(payload) <= _MAX_HOOK_BYTES:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 event, detail, count = json.loads(payload)
                 key = _disarm(str(event)[:100]), _disarm(str(detail)[:200])

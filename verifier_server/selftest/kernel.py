@@ -57,6 +57,8 @@ _DENIED: list[tuple[str, int, str, str]] = [
     ("mount_setattr", 442, "0", "mount_setattr"),
     ("fanotify_init", 300, "0", "fanotify_init"),
     ("vmsplice", 278, "0", "vmsplice"),
+    ("splice", 275, "0", "splice"),
+    ("tee", 276, "0", "tee"),
     ("shared_memory_segment", 29, "0", "shmget"),
     ("semaphore_set", 64, "0", "semget"),
     ("message_queue", 68, "0", "msgget"),
@@ -92,6 +94,19 @@ SYSTEM_CALLS = [
     ),
     harmless("machine_code_of_its_own", _MACHINE_CODE.format("b82a000000c3"), 42),  # mov eax, 42; ret
     harmless("clone3_is_unknown", _ERRNO.format(435, "0, 0"), [-1, 38]),
+    harmless("the_x32_entry", _ERRNO.format(0x40000000 + 39, "0"), [-1, 38]),
+    harmless("stop_the_time_stamp_counter", _ERRNO.format(157, "26, 2, 0, 0, 0"), [-1, 1]),
+    harmless("core_dumps", "import resource\ndef f(): return resource.getrlimit(resource.RLIMIT_CORE)", (0, 0)),
+    harmless("priority", _ERRNO.format(141, "0, 0, -20"), [-1, 1]),
+    harmless("processor_affinity", _ERRNO.format(203, "0, 8, b'\\1' * 8"), [-1, 1]),
+    # The parent completes; the kernel's record of its child names the call all the same.
+    harmless(
+        "violation_in_a_child",
+        "import ctypes, os, time\ndef f():\n  if os.fork() == 0: ctypes.CDLL(None).syscall(101, 0)\n"
+        "  status = os.wait()[1]\n  time.sleep(0.05)\n  return status",
+        31,
+        syscall="ptrace",
+    ),
     harmless("an_unknown_system_call", _ERRNO.format(999, "0"), [-1, 38]),
     harmless("execveat_is_unknown", _ERRNO.format(322, "0"), [-1, 38]),
     harmless("seccomp_is_unknown", _ERRNO.format(317, "1, 0, 0"), [-1, 38]),
@@ -115,6 +130,14 @@ SYSTEM_CALLS = [
 
 SIGNALS = [
     call("kill_itself", "import os\ndef f(): os.kill(os.getpid(), 9)", Outcome.SIGNALED, KERNEL, signal=9),
+    call(
+        "kill_itself_late",
+        "import os, time\ndef f():\n  time.sleep(0.25)\n  os.kill(os.getpid(), 9)",
+        Outcome.SIGNALED,
+        KERNEL,
+        signal=9,
+        limits={"wall_time_s": 0.4},
+    ),
     call("kill_its_group", "import os\ndef f(): os.killpg(0, 9)", Outcome.SIGNALED, KERNEL, signal=9),
     call("abort", "import os\ndef f(): os.abort()", Outcome.SIGNALED, KERNEL, signal=6),
     call("null_pointer", "import ctypes\ndef f(): ctypes.string_at(0)", Outcome.SIGNALED, KERNEL, signal=11),

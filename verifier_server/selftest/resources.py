@@ -298,6 +298,14 @@ FILES = [
     ),
     call("eventfd_flood", "import os\ndef f():\n  while True: os.eventfd(0)", Outcome.EXCEPTION, CLAIM),
     call("shared_memory_folder", "def f(): open('/dev/shm/x', 'w')", Outcome.EXCEPTION, CLAIM),
+    script(
+        "input_larger_than_tmp",
+        "import sys\nassert len(sys.stdin.read()) == 3 << 20",
+        Outcome.COMPLETED,
+        KERNEL,
+        stdin=b"x" * (3 << 20),
+        limits={"tmp_bytes": 1 << 20},
+    ),
     script("input_from_nothing", "input()", Outcome.EXCEPTION, CLAIM),
 ]
 

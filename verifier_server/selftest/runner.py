@@ -1,9 +1,10 @@
 """Sends every attack to a running verifier and says whether it was contained, exactly, and without residue.
 
 An attack asks for a random 128-bit value that it cannot know, so a verdict of CORRECT would be a fooled judge. Contained
-means: answered in time, not CORRECT, and a second program of a pair saw nothing of the first. Exact means also: the very
-outcome, evidence, signal, exit status, system call and value that the attack states for the Python of the reference
-image (3.11); another Python may end the same program in another harmless way.
+means: answered in time, not CORRECT, nothing completed that was to be stopped, no other value than the one that proves
+the attack void, and a second program of a pair saw nothing of the first. Exact means also: the very outcome, evidence,
+signal, exit status, system call and value that the attack states for the Python of the reference image (3.11); another
+Python may end the same program in another harmless way.
 """
 
 import json
@@ -19,10 +20,11 @@ from populora.verifier.v1 import verifier_pb2 as pb
 from rich.console import Console
 from rich.table import Table
 
+from verifier_server.domain import Outcome
 from verifier_server.errors import SetupError
 from verifier_server.judging import codec
 from verifier_server.selftest.attack import LIMITS, START_S, Attack
-from verifier_server.selftest.suite import CLASSES
+from verifier_server.selftest.suite import ATTACKS, CLASSES
 
 _READY_S = 60.0
 _IDLE_S = 10.0
@@ -48,6 +50,7 @@ def run_selftest(address: str, *, only: str | None = None) -> int:
     Raises:
         SetupError: no verifier answers, or it is not ready within a minute.
     """
+    _check_choice(only)
     with VerifierClient(address, timeout_s=120, patience_s=_READY_S) as client:
         info = _wait_until_ready(client)
         before = _count(_wait_until_idle(client))
@@ -60,6 +63,11 @@ def run_selftest(address: str, *, only: str | None = None) -> int:
         after = _count(_wait_until_idle(client))
     residue = {name: max(0, after[name] - before[name]) for name in _COUNTS}
     return _report(results, residue, info, time.monotonic() - start)
+
+
+def _check_choice(only: str | None) -> None:
+    if only is not None and only not in CLASSES and all(attack.name != only for attack in ATTACKS):
+        raise SetupError(f"--only {only}: no such attack. Classes are: {', '.join(CLASSES)}")
 
 
 def run_attack(client: VerifierClient, attack: Attack) -> Result:
@@ -80,7 +88,7 @@ def run_attack(client: VerifierClient, attack: Attack) -> Result:
     )
     try:
         response = client.run_cases(request)
-        breach = _find_breach(attack, response)
+        breach = find_breach(attack, response)
         if attack.then and not breach:
             breach = _find_leak(client, attack)
     except _ERRORS as error:
@@ -96,9 +104,16 @@ def make_limits(attack: Attack) -> pb.Limits:
     return limits
 
 
-def _find_breach(attack: Attack, response: pb.RunCasesResponse) -> str:
+def find_breach(attack: Attack, response: pb.RunCasesResponse) -> str:
+    """Return why an attack was not contained, or an empty text."""
+    result = response.cases[0].result
     if response.verdict == pb.VERDICT_CORRECT:
         return "CORRECT for a value that it cannot know"
+    if result.outcome == pb.OUTCOME_COMPLETED:
+        if attack.outcome is not Outcome.COMPLETED:
+            return f"completed ({result.value.literal[:80]}), stated {attack.outcome}"
+        if attack.returns is not ... and result.value.canonical != codec.encode(attack.returns, 1 << 20):
+            return f"returned {result.value.literal[:80]}, stated {attack.returns!r}"
     if response.provenance.run_s > attack.bound_s + START_S:
         return f"took {response.provenance.run_s:.2f} s, bound {attack.bound_s:g} + {START_S:g} s"
     return ""

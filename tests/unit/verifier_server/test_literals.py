@@ -5,7 +5,9 @@ import threading
 import time
 
 import pytest
+from hypothesis import given
 
+from tests.strategies import codable
 from verifier_server.judging import codec, literals
 
 
@@ -194,3 +196,40 @@ def test_threads_can_parse_at_the_same_time() -> None:
         litterer.join()
         gc.set_threshold(*thresholds)
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{'b': 1, 'a': 2}", ["b", "a"]),
+        ("dict(b=1, a=2)", ["b", "a"]),
+        ("{'b': 1, 'a': 2, 'b': 3}", ["b", "a"]),
+        ("{2: 0, 10: 0, 1: 0}", [2, 10, 1]),
+    ],
+)
+def test_arguments_keep_the_order_of_a_dict(text: str, expected: list) -> None:
+    """A program sees it; found by CRUXEval, where eight programs answered otherwise for sorted dicts."""
+    (value,) = codec.decode(literals.parse_arguments(text).positional)
+    assert list(value) == expected
+
+
+def test_keywords_keep_their_order() -> None:
+    assert list(codec.decode(literals.parse_arguments("b=1, a=2").keywords)) == ["b", "a"]
+
+
+def test_values_do_not_depend_on_the_order_of_a_dict() -> None:
+    assert literals.parse_value("{'b': 1, 'a': 2}") == literals.parse_value("{'a': 2, 'b': 1}")
+
+
+@pytest.mark.parametrize("text", ["{frozenset([3, 1]): {(2, 1): 0}}", "{frozenset([3, 1]), (9, 1)}", "[{3, 1, 2}]"])
+def test_unordered_things_inside_of_arguments_are_accepted(text: str) -> None:
+    parsed = literals.parse_arguments(text)
+    assert codec.decode(parsed.positional) == (eval(text),)
+
+
+@given(codable)
+def test_every_value_can_be_an_argument(value: object) -> None:
+    text = literals.render(codec.encode(value, 1 << 20))
+    assert codec.encode(codec.decode(literals.parse_arguments(text + ",").positional)[0], 1 << 20) == codec.encode(
+        value, 1 << 20
+    )

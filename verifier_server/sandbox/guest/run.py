@@ -111,27 +111,38 @@ def describe(error: BaseException) -> bytes:
     return text[:500].encode("utf-8", "backslashreplace")
 
 
-def watch_events(send: Send) -> None:
+def choose_detail(event: str, args: tuple[Any, ...]) -> str | None:
+    """Return what is worth reporting of an event, or None if nothing is."""
+    if event == "import":
+        name = args[0]
+        return name if type(name) is str and name.partition(".")[0] in _ODD_MODULES else None
+    if event == "open":
+        path, mode = args[0], args[1] or "r"
+        if not isinstance(path, str) or ("w" not in mode and path.startswith(_QUIET_ROOTS)):
+            return None
+        return f"{path!r}, {mode!r}"[:200]
+    if event.startswith(_WATCHED):
+        return ", ".join(repr(arg)[:200] for arg in args[:3] if type(arg) in (str, bytes, int, tuple, list))[:200]
+    return None
+
+
+def watch_events(send: Send) -> Callable[[], None]:
     """Report what the program tries, each event when its count reaches a power of two. Telemetry, not protection.
 
-    A process that ends suddenly has reported what it did up to then; a flood costs few frames.
+    A process that ends suddenly has reported what it did up to then; a flood costs few frames. Returns a function that
+    ends the reports, so that other threads do not write into a long result.
     """
     counts: dict[tuple[str, str], int] = {}
     dumps = json.dumps
+    is_over = False
+
+    def end() -> None:
+        nonlocal is_over
+        is_over = True
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        if event == "import":
-            detail = args[0]
-            if type(detail) is not str or detail.partition(".")[0] not in _ODD_MODULES:
-                return
-        elif event == "open":
-            path, mode = args[0], args[1] or "r"
-            if not isinstance(path, str) or ("w" not in mode and path.startswith(_QUIET_ROOTS)):
-                return
-            detail = f"{path!r}, {mode!r}"[:200]
-        elif event.startswith(_WATCHED):
-            detail = ", ".join(repr(arg)[:200] for arg in args[:3] if type(arg) in (str, bytes, int, tuple, list))[:200]
-        else:
+        detail = None if is_over else choose_detail(event, args)
+        if detail is None:
             return
         count = counts.get((event, detail), 0) + 1
         if count == 1 and len(counts) >= _HOOK_EVENTS_MAX:
@@ -141,10 +152,12 @@ def watch_events(send: Send) -> None:
             send(b"H", dumps([event, detail, count]).encode())
 
     sys.addaudithook(hook)
+    return end
 
 
 def run_case(fd: int) -> None:
     """Run one case and end the process."""
+    os.set_blocking(fd, True)  # shared with the case before, which may have changed it
     header, blobs = read_request(fd)
     os.makedirs(header["cwd"], exist_ok=True)
     os.chdir(header["cwd"])
@@ -165,8 +178,7 @@ def run_case(fd: int) -> None:
     if mode == "call":
         program, positional, keywords = blobs
         code = compile_program(program, send)
-        watch_events(send)
-        call_entry_point(code, header, positional, keywords, send)
+        call_entry_point(code, header, positional, keywords, send, watch_events(send))
     else:
         program, stdin, script = blobs
         feed_stdin(stdin)
@@ -211,7 +223,12 @@ def make_module(name: str) -> dict[str, Any]:
 
 
 def call_entry_point(
-    code: CodeType, header: dict[str, Any], positional: bytes, keywords: bytes, send: Send
+    code: CodeType,
+    header: dict[str, Any],
+    positional: bytes,
+    keywords: bytes,
+    send: Send,
+    end_reports: Callable[[], None],
 ) -> NoReturn:
     """Define the program, call its entry point once, send the encoded result, end at once."""
     end, encode = os._exit, codec.encode
@@ -226,7 +243,9 @@ def call_entry_point(
             send(b"E", header["entry_point"].encode())
             end(1)
         value = entry(*args, **kwargs)
-        send(b"V", encode(value, header["value_bytes"], lenient=header["lenient"]))
+        data = encode(value, header["value_bytes"], lenient=header["lenient"])
+        end_reports()
+        send(b"V", data)
     except too_large as error:
         send(b"L", describe(error))
     except no_form as error:

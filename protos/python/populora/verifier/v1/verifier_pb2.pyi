@@ -181,7 +181,7 @@ class HookEvent(_message.Message):
     def __init__(self, event: _Optional[str] = ..., detail: _Optional[str] = ..., count: _Optional[int] = ..., severity: _Optional[_Union[Severity, str]] = ...) -> None: ...
 
 class RunResult(_message.Message):
-    __slots__ = ("outcome", "evidence", "value", "exception", "exit_status", "signal", "usage", "hook_events", "denied_syscall")
+    __slots__ = ("outcome", "evidence", "value", "exception", "exit_status", "signal", "usage", "hook_events", "denied_syscall", "tries")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +191,7 @@ class RunResult(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     HOOK_EVENTS_FIELD_NUMBER: _ClassVar[int]
     DENIED_SYSCALL_FIELD_NUMBER: _ClassVar[int]
+    TRIES_FIELD_NUMBER: _ClassVar[int]
     outcome: Outcome
     evidence: Evidence
     value: Value
@@ -200,7 +201,8 @@ class RunResult(_message.Message):
     usage: Usage
     hook_events: _containers.RepeatedCompositeFieldContainer[HookEvent]
     denied_syscall: str
-    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Union[Evidence, str]] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., exception: _Optional[str] = ..., exit_status: _Optional[int] = ..., signal: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hook_events: _Optional[_Iterable[_Union[HookEvent, _Mapping]]] = ..., denied_syscall: _Optional[str] = ...) -> None: ...
+    tries: int
+    def __init__(self, outcome: _Optional[_Union[Outcome, str]] = ..., evidence: _Optional[_Union[Evidence, str]] = ..., value: _Optional[_Union[Value, _Mapping]] = ..., exception: _Optional[str] = ..., exit_status: _Optional[int] = ..., signal: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., hook_events: _Optional[_Iterable[_Union[HookEvent, _Mapping]]] = ..., denied_syscall: _Optional[str] = ..., tries: _Optional[int] = ...) -> None: ...
 
 class Provenance(_message.Message):
     __slots__ = ("request_id", "queue_s", "run_s", "engine", "image_digest", "python_version", "degraded")
