@@ -59,7 +59,7 @@ def _describe_cgroups() -> list[Fact]:
 
 
 def _describe_memory(slots: int) -> Fact:
-    """Compare what the host and the groups above allow with what as many default programs as there are slots may use."""
+    """Compare what the host and the groups above allow with what a default program in every slot may use."""
     total = int(_read("/proc/meminfo").split("MemTotal:")[1].split()[0]) << 10
     place = find_hierarchies(_read("/proc/self/mounts"), _read("/proc/self/cgroup")).get("memory")
     for folder in [place.path, *place.path.parents] if place else []:
