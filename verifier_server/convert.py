@@ -1,5 +1,6 @@
 """Between protobuf and the domain: pure functions. Range checks of requests live here."""
 
+import itertools
 from collections.abc import Sequence
 
 from populora.verifier.v1 import verifier_pb2 as pb
@@ -35,6 +36,7 @@ from verifier_server.judging.cases import OUTPUT_PRESETS, VALUE_PRESETS
 from verifier_server.sandbox import limits as limits_table
 
 _MAX_CONTEXT_CHARACTERS = 256
+_MAX_VALUES_WITH_LITERALS = 4 << 20
 
 
 def read_context(message: pb.RequestContext, *, tenant: str, request_id: str) -> Context:
@@ -248,12 +250,12 @@ def write_evidence(evidence: Evidence | None) -> pb.Evidence:
     return pb.Evidence.Value(f"EVIDENCE_{evidence.name if evidence else 'UNSPECIFIED'}")  # type: ignore[return-value]
 
 
-def write_run(run: CaseRun) -> pb.RunResult:
+def write_run(run: CaseRun, *, with_literal: bool = True) -> pb.RunResult:
     """Return what a program did on one case."""
     return pb.RunResult(
         outcome=write_outcome(run.outcome),
         evidence=write_evidence(run.evidence),
-        value=write_value(run.value) if run.value is not None else None,
+        value=write_value(run.value, with_literal=with_literal) if run.value is not None else None,
         exception=run.claim,
         exit_status=run.exit_status,
         signal=run.signal,
@@ -270,10 +272,10 @@ def write_run(run: CaseRun) -> pb.RunResult:
     )
 
 
-def write_value(canonical: bytes) -> pb.Value:
+def write_value(canonical: bytes, *, with_literal: bool = True) -> pb.Value:
     """Return a value with its literal, if it has one that is short enough to be an answer."""
     try:
-        literal = literals.render(canonical)
+        literal = literals.render(canonical) if with_literal else ""
     except codec.EncodingError:  # opaque
         literal = ""
     return pb.Value(canonical=canonical, literal=literal if literals.fits_an_answer(literal) else "")
@@ -324,17 +326,19 @@ def write_cases_report(report: CasesReport, provenance: pb.Provenance, *, with_o
     correct = sum(case.verdict is Verdict.CORRECT for case in report.cases)
     unjudged = sum(case.verdict is Verdict.UNJUDGED for case in report.cases)
     judged = report.asked - unjudged
+    # Literals can be four times as long as the values; they must not push the response over its limit.
+    sizes = itertools.accumulate(len(case.run.value or b"") for case in report.cases)
     return pb.RunCasesResponse(
         provenance=provenance,
         verdict=f"VERDICT_{report.verdict.name}",
         cases=[
             pb.ScoredCase(
                 verdict=f"VERDICT_{case.verdict.name}",
-                result=write_run(case.run),
+                result=write_run(case.run, with_literal=size <= _MAX_VALUES_WITH_LITERALS),
                 stdout=case.run.stdout if with_outputs else b"",
                 reference_outcome=write_outcome(case.reference_outcome) if case.reference_outcome else None,
             )
-            for case in report.cases
+            for case, size in zip(report.cases, sizes, strict=True)
         ],
         correct=correct,
         unjudged=unjudged,

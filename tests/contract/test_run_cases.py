@@ -232,6 +232,34 @@ def test_what_a_lenient_run_sends_is_checked_all_the_same(client: VerifierClient
     assert response.cases[0].result.outcome == pb.OUTCOME_INVALID_RESULT
 
 
+def test_no_candidate_can_make_the_response_too_large(client: VerifierClient) -> None:
+    """2,000 values of 15,000 bytes whose literals are four times as long: 120 MB of text, over gRPC's 64 MiB."""
+    response = run(client, "def f(): return b'\\xff' * 15000", [case("", "1")] * 2000, return_outputs=True)
+    assert (response.verdict, len(response.cases)) == (W, 2000)
+    assert response.cases[0].result.value.literal.startswith("b'")
+    assert response.cases[-1].result.value.literal == ""
+    assert len(response.cases[-1].result.value.canonical) > 15000
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "#!/usr/bin/env python3\n# -*- coding: latin-1 -*-\nfrom __future__ import annotations\nprint('ok')",
+        "\ufeffprint('ok')",
+        "import sys\r\nif __name__ == '__main__':\r\n\tprint('ok')\r\n",
+        "def main():\n  print('ok')\n  exit()\nmain()",
+        "import sys\nprint('ok'); sys.exit()",
+        "print('ok'); quit(0)",
+        "import sys\nsys.stdout.write('ok\\n'); sys.stdout.flush()",
+        "import sys\nsys.setrecursionlimit(10**6)\ndef g(n): return n and 1 + g(n - 1)\nprint('ok' if g(20000) == 20000 else 0)",
+        "import threading, sys\nthreading.stack_size(64 << 20)\nt = threading.Thread(target=lambda: print('ok'))\nt.start()\nt.join()",
+    ],
+)
+def test_programs_run_as_ordinary_scripts(client: VerifierClient, program: str) -> None:
+    response = run(client, program, [pb.TestCase(expected_stdout=b"ok\n")], reads_stdin=True)
+    assert response.verdict == C, response.cases[0].result
+
+
 # --- RunScript -------------------------------------------------------------------------------------------
 
 
