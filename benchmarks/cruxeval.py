@@ -12,6 +12,7 @@ too: that is what training uses.
     python -m benchmarks.cruxeval --data FOLDER
 """
 
+import ast
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class Fact:
 def confirm(client: VerifierClient, row: dict[str, Any]) -> Fact:
     """Judge a row and a spoilt copy of it."""
     expected = pb.Value(literal=row["output"])
-    spoilt = pb.Value(literal=f"({row['output']}, 'spoilt')")
+    spoilt = pb.Value(literal=repr(spoil(ast.literal_eval(row["output"]))))
     try:
         verdicts = [run(client, row["code"], value, "f", row["input"]) for value in (expected, spoilt)]
         as_data = True
@@ -50,6 +51,23 @@ def confirm(client: VerifierClient, row: dict[str, Any]) -> Fact:
         verdicts = [run(client, program, value) for value in (expected, spoilt)]
         as_data = False
     return Fact(row["id"], as_data, verdicts[0][0], verdicts[1][0], f"{row['input']}: {verdicts[0][1]}")
+
+
+def spoil(value: Any) -> Any:
+    """Return a wrong value of the same kind: flipped, one more, one longer."""
+    if isinstance(value, bool):
+        return not value
+    if value is None:
+        return 0
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, str):
+        return value + "x"
+    if isinstance(value, bytes):
+        return value + b"x"
+    if isinstance(value, dict):
+        return {**value, "spoilt": 0}
+    return value | {"spoilt"} if isinstance(value, set) else type(value)([*value, 0])
 
 
 def make_expression_program(code: str, expression: str) -> str:

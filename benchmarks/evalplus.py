@@ -38,6 +38,13 @@ def check(arguments, output, expected):
     (coefficients,) = arguments
     return abs(sum(c * math.pow(output, i) for i, c in enumerate(coefficients))) <= 1e-4
 """
+_LIMIT_OUTCOMES = {
+    pb.OUTCOME_CPU_TIMEOUT,
+    pb.OUTCOME_WALL_TIMEOUT,
+    pb.OUTCOME_MEMORY_LIMIT,
+    pb.OUTCOME_VALUE_LIMIT,
+    pb.OUTCOME_OUTPUT_LIMIT,
+}
 _SPOILER = """
 
 def spoilt(*args, **kwargs):
@@ -83,6 +90,11 @@ class Finding:
     accepted_variants: tuple[str, ...]
     equal_variants: tuple[str, ...]
     failure: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the reference is right wherever it keeps the limits, and somewhere it does."""
+        return not self.failure and self.cases > len(self.unjudged)
 
 
 # --- MBPP+ stores tuples, sets and complex numbers as JSON; where they belong is known per task (evalplus/data/mbpp.py)
@@ -196,7 +208,8 @@ def examine(client: VerifierClient, task: Task) -> Finding:
         if _passes(client, task, program, task.comparator):
             exact = pb.Comparator(preset=pb.Comparator.PRESET_PYTHON_EQ)
             (equal if _passes(client, task, program, exact) else accepted).append("longer" if longer else "shorter")
-    first = failures[0].result if failures else None
+    broken = [c for c in response.cases if c.reference_outcome and c.reference_outcome not in _LIMIT_OUTCOMES]
+    first = failures[0].result if failures else broken[0].result if broken else None
     return Finding(
         task=task,
         verdict=response.verdict,
@@ -213,7 +226,9 @@ def _passes(client: VerifierClient, task: Task, program: str, comparator: pb.Com
     # The reference must be called by the same name.
     request.reference = f"{task.program}\n\nspoilt = {task.entry_point}\n".encode()
     request.stop_at_first_failure = True
-    return client.run_cases(request).verdict == pb.VERDICT_CORRECT
+    verdicts = {case.verdict for case in client.run_cases(request).cases}
+    # Cases on which the reference exceeds the limits decide nothing.
+    return pb.VERDICT_CORRECT in verdicts and not verdicts & {pb.VERDICT_WRONG, pb.VERDICT_FAILED}
 
 
 def _make_request(task: Task, program: str, entry_point: str, comparator: pb.Comparator) -> pb.RunCasesRequest:
@@ -231,7 +246,7 @@ def _make_request(task: Task, program: str, entry_point: str, comparator: pb.Com
 def report(name: str, findings: list[Finding]) -> dict[str, object]:
     """Print the tables of a data set and return its figures."""
     unjudged = {f.task.name: f.unjudged for f in findings if f.unjudged}
-    good = [f for f in findings if f.verdict == pb.VERDICT_CORRECT or (f.unjudged and not f.failure)]
+    good = [f for f in findings if f.is_good]
     harness.print_table(
         f"{name}: cases that cannot be judged, because the reference itself exceeds the limits",
         ("task", "cases", "outcomes of the reference"),

@@ -15,6 +15,7 @@ from populora.verifier.v1 import verifier_pb2 as pb
 
 from benchmarks import harness
 
+_EARLY = "import os, random\ndef f(x): return "
 # Each answers 1 in one tenth of its runs, else 0.
 PROGRAMS = {
     "entropy": "import random\ndef f(x): return int(random.random() < 0.1)",
@@ -24,6 +25,10 @@ PROGRAMS = {
     "address in a text": "def f(x): return int(int(str(lambda: 0).split()[-1][2:-1], 16) // 4096 % 10 == 0)",
     "hash seed": "def f(x): return int(hash('a') % 10 == 0)",
     "order of a set": "def f(x): return int(list({'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j'})[0] == 'j')",
+    "a function in a text": "def g(): pass\ndef f(x): return int(int(('%s' % g)[-8:-1], 16) >> 24 in (3, 11))",
+    # Noise that tries to keep still where it thinks it is validated: in later runs of a jail.
+    "entropy in early processes": f"{_EARLY}int(os.getpid() < 60 and random.random() < 0.1)",
+    "entropy in early files": f"{_EARLY}int(os.stat('.').st_ino < 60 and random.random() < 0.1)",
     "none (an honest task)": "def f(x): return sorted(str(x))",
     "none (an honest task with a set)": "def f(x): return len({str(i) for i in range(x)})",
 }

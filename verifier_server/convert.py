@@ -36,7 +36,7 @@ from verifier_server.judging.cases import OUTPUT_PRESETS, VALUE_PRESETS
 from verifier_server.sandbox import limits as limits_table
 
 _MAX_CONTEXT_CHARACTERS = 256
-_MAX_VALUES_WITH_LITERALS = 4 << 20
+_MAX_VALUES_WITH_LITERALS = 1 << 20
 
 
 def read_context(message: pb.RequestContext, *, tenant: str, request_id: str) -> Context:
@@ -186,9 +186,14 @@ def read_cases(message: pb.RunCasesRequest) -> CasesQuestion:
 
 def _read_case(message: pb.TestCase, number: int, mode: Mode, needs_expected: bool) -> CaseQuestion:
     field = f"cases[{number}]"
+    _check_style(message, field, mode)
     if mode is Mode.SCRIPT:
         inputs = CaseInput(stdin=read_stdin(message.stdin, f"{field}.stdin"))
-        return CaseQuestion(inputs=inputs, expected=message.expected_stdout)
+        if message.HasField("expected_stdout"):
+            return CaseQuestion(inputs=inputs, expected=message.expected_stdout)
+        if needs_expected:
+            raise InvalidRequestError(f"{field}.expected_stdout is not set, and there is no reference and no checker")
+        return CaseQuestion(inputs=inputs)
     try:
         parsed = literals.parse_arguments(message.arguments, limits_table.MAX_ARGUMENT_BYTES)
     except literals.MalformedLiteralError as error:
@@ -199,6 +204,15 @@ def _read_case(message: pb.TestCase, number: int, mode: Mode, needs_expected: bo
             raise InvalidRequestError(f"{field}.expected is not set, and there is no reference and no checker")
         return CaseQuestion(inputs=inputs)
     return CaseQuestion(inputs=inputs, expected=read_value(message.expected, f"{field}.expected"))
+
+
+def _check_style(message: pb.TestCase, field: str, mode: Mode) -> None:
+    """Refuse fields of the other style: they would be ignored, and what was meant would not be judged."""
+    foreign = ("arguments", "expected") if mode is Mode.SCRIPT else ("stdin", "expected_stdout")
+    for name in foreign:
+        if message.HasField(name) if name.startswith("expected") else getattr(message, name):
+            style = "with reads_stdin" if mode is Mode.SCRIPT else "without reads_stdin"
+            raise InvalidRequestError(f"{field}.{name} is set, but has no meaning {style}")
 
 
 def _read_comparator(message: pb.Comparator, mode: Mode) -> Comparator:
@@ -212,6 +226,7 @@ def _read_comparator(message: pb.Comparator, mode: Mode) -> Comparator:
         value = getattr(message, field)
         if not 0 <= value <= maximum:  # NaN fails, too
             raise InvalidRequestError(f"comparator.{field} = {value:g} is outside 0 to {maximum:g}")
+    _check_effect(message, preset)
     return Comparator(
         preset=preset,
         absolute_tolerance=message.absolute_tolerance,
@@ -220,6 +235,20 @@ def _read_comparator(message: pb.Comparator, mode: Mode) -> Comparator:
         not_none=message.not_none,
         checker=read_program(message.checker, "comparator.checker") if message.checker else b"",
     )
+
+
+def _check_effect(message: pb.Comparator, preset: Preset) -> None:
+    """Refuse fields that would have no effect: who sets them expects one."""
+    tolerance = [name for name in ("absolute_tolerance", "relative_tolerance") if getattr(message, name)]
+    shape = [name for name in ("as_sets", "not_none") if getattr(message, name)]
+    ignored = shape if preset not in (Preset.PYTHON_EQ, Preset.EVALPLUS) else shape[1:]
+    if shape or preset in (Preset.EXACT, Preset.STDIN_LINES):
+        ignored = ignored + tolerance
+    if message.checker:
+        ignored = shape + tolerance + (["preset"] if message.preset else [])
+    if ignored:
+        rival = "a checker" if message.checker else f"preset {preset.upper()}{' and ' + shape[0] if shape else ''}"
+        raise InvalidRequestError(f"comparator.{ignored[0]} has no effect with {rival}")
 
 
 def _check_count(field: str, count: int, maximum: int) -> None:

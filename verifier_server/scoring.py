@@ -24,6 +24,7 @@ from verifier_server.domain import (
 from verifier_server.judging import cases as judge
 from verifier_server.sandbox.base import Sandbox
 
+_MAX_HELD_EVENTS = 4000
 _MAX_HELD_BYTES = 128 << 20
 _CHUNK_WHEN_STOPPING = 50
 _CASES_WORTH_PRELOADING = 10
@@ -92,10 +93,19 @@ class _Chunk:
         return scored
 
     async def _run_reference(self) -> tuple[list[bytes | None], list[Outcome | None]]:
+        """Return outputs and, where there is nothing to compare with, the reference's outcome."""
         run = self._make_run(self.question.reference, len(self.cases))
         runs = await self.sandbox.run(run, slot=self.slot, until=_Hold().is_full)
-        outputs = [judge.read_output(run, self.question.mode) for run in runs]
-        return outputs, [None if run.outcome is Outcome.COMPLETED else run.outcome for run in runs]
+        outputs = [
+            await off_loop(
+                len(run.value or b""), judge.read_expected, self.question.comparator, run, self.question.mode
+            )
+            for run in runs
+        ]
+        is_usable = [output is not None for output in outputs]
+        if self.question.comparator.checker:  # which may do without an expected value
+            is_usable = [run.outcome is Outcome.COMPLETED for run in runs]
+        return outputs, [None if usable else run.outcome for usable, run in zip(is_usable, runs, strict=True)]
 
     async def _score_with_checker(
         self, expected: Sequence[bytes | None], outcomes: Sequence[Outcome | None]
@@ -155,7 +165,11 @@ class _Chunk:
         )
 
     def _keep(self, verdict: Verdict, run: CaseRun, reference_outcome: Outcome | None) -> ScoredCase:
-        """Drop what the response does not need: outputs of many cases would add up."""
+        """Drop what the response does not need or has no room for: outputs and events of many cases would add up."""
+        most = max(2, _MAX_HELD_EVENTS // len(self.question.cases))
+        run = replace(run, hook_events=run.hook_events[:most], stderr=b"")
         if not self.question.return_outputs:
-            run = replace(run, value=None, stdout=b"", stderr=b"")
+            run = replace(run, value=None, stdout=b"")
+        elif self.question.mode is Mode.CALL:
+            run = replace(run, stdout=b"")
         return ScoredCase(verdict=verdict, run=run, reference_outcome=reference_outcome)

@@ -62,7 +62,7 @@ async def validate(sandbox: Sandbox, question: TaskQuestion, *, slot: int) -> Ta
             findings=analysis.findings,
             detail=failure[1],
             runs=1,
-            draws=len(first),
+            draws=1,
         )
     repetition = _Repetition(sandbox, question, inputs, first, slot)
     await repetition.run(seeds[1:])
@@ -72,7 +72,7 @@ async def validate(sandbox: Sandbox, question: TaskQuestion, *, slot: int) -> Ta
         analysis,
         repetition.difference,
         runs=1 + repetition.interpreters,
-        draws=len(first) + repetition.draws,
+        draws=1 + repetition.draws // len(inputs),
         stopped_early=repetition.stopped_early,
     )
 
@@ -100,8 +100,8 @@ class _Repetition:
     async def run(self, seeds: Sequence[int]) -> None:
         """Use one interpreter per seed."""
         for number, seed in enumerate(seeds):
-            missing = self.question.draws - len(self.first) - self.draws
-            repeats = max(1, math.ceil(missing / (len(self.inputs) * (len(seeds) - number))))
+            missing = self.question.draws - 1 - self.draws // len(self.inputs)
+            repeats = max(1, math.ceil(missing / (len(seeds) - number)))
             if self._is_over_budget() and number >= RUNS - 1:
                 self.stopped_early = True
                 return

@@ -99,11 +99,12 @@ def send(channel: grpc.Channel, method: str, data: bytes) -> tuple[grpc.StatusCo
 
 
 def make_requests(program: bytes) -> list[tuple[str, Message]]:
-    case = pb.TestCase(arguments="1", stdin=b"1\n", expected=pb.Value(literal="2"), expected_stdout=b"2\n")
+    case = pb.TestCase(arguments="1", expected=pb.Value(literal="2"))
+    fed = pb.TestCase(stdin=b"1\n", expected_stdout=b"2\n")
     return [
         ("ValidateTask", pb.ValidateTaskRequest(program=program, arguments=["1"], runs=2, draws=2, limits=LIMITS)),
         ("RunCases", pb.RunCasesRequest(program=program, cases=[case] * 2, limits=LIMITS)),
-        ("RunCases", pb.RunCasesRequest(program=program, cases=[case], reads_stdin=True, limits=LIMITS)),
+        ("RunCases", pb.RunCasesRequest(program=program, cases=[fed], reads_stdin=True, limits=LIMITS)),
         ("RunScript", pb.RunScriptRequest(program=program, script=b"assert f(1) == 2", limits=LIMITS)),
         ("Execute", pb.ExecuteRequest(program=program, stdin=b"x", limits=LIMITS)),
     ]

@@ -232,6 +232,62 @@ def test_what_a_lenient_run_sends_is_checked_all_the_same(client: VerifierClient
     assert response.cases[0].result.outcome == pb.OUTCOME_INVALID_RESULT
 
 
+def test_a_forgotten_expected_output_is_no_empty_one(client: VerifierClient) -> None:
+    """`pass` was CORRECT for it."""
+    from populora.verifier import RequestRefusedError
+
+    for bad in (pb.TestCase(stdin=b"3"), pb.TestCase(stdin=b"3", expected=value("9")), pb.TestCase(arguments="3")):
+        with pytest.raises(RequestRefusedError, match=r"cases\[0\]"):
+            run(client, "pass", [bad], reads_stdin=True)
+    for bad in (pb.TestCase(expected_stdout=b""), pb.TestCase(stdin=b"x", expected=value("1"))):
+        with pytest.raises(RequestRefusedError, match=r"cases\[0\]"):
+            run(client, "def f(): pass", [bad])
+    assert run(client, "pass", [pb.TestCase(expected_stdout=b"")], reads_stdin=True).verdict == C
+
+
+@pytest.mark.parametrize(
+    ("comparator", "field"),
+    [
+        (P(absolute_tolerance=0.1), "absolute_tolerance"),
+        (P(preset=P.PRESET_EXACT, as_sets=True), "as_sets"),
+        (P(preset=P.PRESET_EVALPLUS, as_sets=True, absolute_tolerance=0.1), "absolute_tolerance"),
+        (P(preset=P.PRESET_EVALPLUS, not_none=True, relative_tolerance=0.1), "relative_tolerance"),
+        (P(preset=P.PRESET_EVALPLUS, as_sets=True, not_none=True), "not_none"),
+        (P(checker=b"x", absolute_tolerance=0.1), "absolute_tolerance"),
+        (P(checker=b"x", preset=P.PRESET_EVALPLUS), "preset"),
+    ],
+)
+def test_a_comparator_field_without_effect_is_refused(client: VerifierClient, comparator: object, field: str) -> None:
+    from populora.verifier import RequestRefusedError
+
+    with pytest.raises(RequestRefusedError, match=f"comparator.{field}"):
+        run(client, "def f(): return 1", [case("", "1")], comparator=comparator)
+
+
+def test_an_opaque_reference_leaves_the_case_unjudged(client: VerifierClient) -> None:
+    program = "def f(): return iter([1])"
+    response = run(client, program, [case("")], reference=program.encode(), comparator=P(preset=P.PRESET_EVALPLUS))
+    assert (verdicts(response), response.cases[0].reference_outcome) == ([U], pb.OUTCOME_COMPLETED)
+    present = run(
+        client, program, [case("")], reference=program.encode(), comparator=P(preset=P.PRESET_EVALPLUS, not_none=True)
+    )
+    assert present.verdict == C
+    checker = b"def check(arguments, output, expected): return output == 5 and expected is None"
+    checked = run(client, "def f(): return 5", [case("")], reference=program.encode(), comparator=P(checker=checker))
+    assert checked.verdict == C
+
+
+def test_forged_events_of_many_cases_do_not_fill_the_response(client: VerifierClient) -> None:
+    """64 events of 300 surrogates, six characters each once escaped, in every case: 80 MB before."""
+    program = (
+        "import json, os\ndef f():\n  for i in range(64):\n    data = json.dumps(['\\ud800' * 98 + str(i), '\\ud800' * 200, 1]).encode()\n"
+        "    os.write(3, b'H' + len(data).to_bytes(4, 'little') + data)\n  return 0"
+    )
+    response = run(client, program, [case("", "1")] * 700)
+    assert (response.verdict, len(response.cases)) == (W, 700)
+    assert all(len(event.detail) <= 200 for event in response.cases[0].result.hook_events)
+
+
 def test_no_candidate_can_make_the_response_too_large(client: VerifierClient) -> None:
     """2,000 values of 15,000 bytes whose literals are four times as long: 120 MB of text, over gRPC's 64 MiB."""
     response = run(client, "def f(): return b'\\xff' * 15000", [case("", "1")] * 2000, return_outputs=True)

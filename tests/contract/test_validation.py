@@ -10,6 +10,7 @@ NOISE = {
     "clock": "import time\ndef f(x): return int(time.time_ns() // 1000 % 10 == 0)",
     "hash seed": "def f(x): return int(hash('a') % 10 == 0)",
     "address": "def f(x): return int(id(object()) // 4096 % 10 == 0)",
+    "function in a text": "def g(): pass\ndef f(x): return int(int(('%s' % g)[-8:-1], 16) >> 24 in (3, 11))",
 }
 
 
@@ -28,8 +29,8 @@ def test_an_honest_program_gets_three_interpreters_and_48_draws(client: Verifier
     response = client.validate_task("def f(x): return x", ["1"])
     assert (response.valid, response.runs) == (True, 3)
     assert 48 <= response.draws <= 50
-    many = client.validate_task("def f(x): return x", [str(n) for n in range(60)])
-    assert (many.runs, many.draws) == (3, 180)  # every input at least once per interpreter
+    many = client.validate_task("def f(x): return x", [str(n) for n in range(5)])
+    assert (many.runs, many.draws) == (3, 48), "of each input"
 
 
 def test_a_program_that_can_see_its_interpreter_gets_many(client: VerifierClient) -> None:
@@ -53,6 +54,29 @@ def test_repetition_of_a_slow_program_ends_and_says_so(client: VerifierClient) -
     assert response.runs == 3
     assert 3 <= response.draws < 48
     assert "few_draws" in findings(response)
+
+
+def test_noise_on_one_of_many_inputs_is_caught_as_often(client: VerifierClient) -> None:
+    """Missed with probability 0.9^47 = 0.7 % each; two of six missed: (6 over 2) x 0.007^2 < 0.1 %."""
+    program = "import random\ndef f(x): return x if x != 3 else int(random.random() < 0.1)"
+    trials = [client.validate_task(program, [str(n) for n in range(8)]).valid for _ in range(6)]
+    assert sum(trials) < 2
+
+
+def test_noise_cannot_hide_behind_the_place_in_a_jail(client: VerifierClient) -> None:
+    """Later runs of a jail once had larger numbers of processes and files than a judged one can have."""
+    program = "import os\ndef f(x): return [os.getpid(), os.stat('.').st_ino]"
+    case = pb.TestCase(expected=pb.Value(literal="0"), arguments="0")
+    single, later = [], []
+    for _ in range(8):
+        request = pb.RunCasesRequest(program=program.encode(), cases=[case] * 16, return_outputs=True)
+        runs = [eval(c.result.value.literal) for c in client.run_cases(request).cases]
+        single.append(runs[0])
+        later += runs[1:]
+    for column in (0, 1):
+        highest = max(run[column] for run in single)
+        beyond = sum(run[column] > highest for run in later) / len(later)
+        assert beyond < 0.75, "most later runs lie where a first run can lie, too"
 
 
 def test_noise_in_the_last_draw_of_many_inputs_is_found(client: VerifierClient) -> None:

@@ -2,7 +2,7 @@
 
 from verifier_server.domain import CaseRun, Comparator, Mode, Outcome, Preset, ScriptReport, ScriptStatus, Verdict
 from verifier_server.judging import codec
-from verifier_server.judging.compare import compare_outputs, compare_values
+from verifier_server.judging.compare import compare_outputs, compare_values, is_comparable
 
 VALUE_PRESETS = (Preset.EXACT, Preset.PYTHON_EQ, Preset.EVALPLUS)
 OUTPUT_PRESETS = (Preset.EXACT, Preset.STDIN_TOKENS, Preset.STDIN_LINES)
@@ -14,6 +14,14 @@ def read_output(run: CaseRun, mode: Mode) -> bytes | None:
     if run.outcome is not Outcome.COMPLETED:
         return None
     return run.value if mode is Mode.CALL else run.stdout
+
+
+def read_expected(comparator: Comparator, run: CaseRun, mode: Mode) -> bytes | None:
+    """Return what a run of the reference gave, or None if nothing can be compared with it."""
+    output = read_output(run, mode)
+    if output is not None and mode is Mode.CALL and not is_comparable(comparator, output):
+        return None
+    return output
 
 
 def judge_case(comparator: Comparator, expected: bytes | None, run: CaseRun, mode: Mode) -> Verdict:

@@ -64,7 +64,7 @@ def report_task(
         first: the first run of each input.
         difference: how a repeated run differed.
         runs: interpreters used.
-        draws: runs over all inputs and interpreters.
+        draws: least number of runs that an input had.
         stopped_early: whether repetition ran out of time.
     """
     values = [run.value or b"" for run in first]
@@ -72,7 +72,9 @@ def report_task(
     if len(set(arguments)) > 1 and len(set(values)) == 1:
         findings.append(("constant_output", "the same value for every input"))
     if stopped_early and not difference:
-        findings.append(("few_draws", f"{draws} runs in {runs} interpreters, then the time for repetition was used up"))
+        findings.append(
+            ("few_draws", f"{draws} runs of an input in {runs} interpreters, then the time for repetition was used up")
+        )
     return TaskReport(
         reasons=(Reason.NONDETERMINISTIC,) if difference else (),
         results=tuple(first),

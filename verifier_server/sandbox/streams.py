@@ -136,7 +136,7 @@ class FrameReader:
         elif len(payload) <= _MAX_HOOK_BYTES:
             with contextlib.suppress(ValueError, TypeError, RecursionError):
                 event, detail, count = json.loads(payload)
-                key = _disarm(str(event)[:100]), _disarm(str(detail)[:200])
+                key = _disarm(str(event)[:100])[:100], _disarm(str(detail)[:200])[:200]
                 if type(count) is int and (key in self._events or len(self._events) < _MAX_HOOK_EVENTS):
                     self._events[key] = max(1, min(count, 1 << 30))
 

@@ -124,6 +124,13 @@ def test_normalising_twice_changes_nothing(value: object) -> None:
         (10**400, 10**400 + 1, {"absolute_tolerance": 2.0}, True),
         (10**400, 10**400 + 3, {"absolute_tolerance": 2.0, "relative_tolerance": 1e-300}, True),
         (10**400, 2 * 10**400, {"absolute_tolerance": 2.0}, False),
+        # not finite against beyond floats: once an exception, and a status in place of WRONG
+        (10**400, math.inf, {"absolute_tolerance": 1e-6}, False),
+        (10**400, math.nan, {"absolute_tolerance": 1e-6}, False),
+        (10**400, complex(math.inf, math.nan), {"absolute_tolerance": 1e-6}, False),
+        # EvalPlus wants equal types before it tolerates anything
+        (2.0000001, 2, {}, False),
+        (2.0, 2, {}, True),
         ([1, 2, 2], [2, 1], {"as_sets": True}, True),
         ([1, 2], (2, 1, 1.0), {"as_sets": True}, True),
         ([1, 2], [1, 2, 3], {"as_sets": True}, False),
@@ -143,6 +150,17 @@ def test_evalplus_by_example(expected: object, output: object, rest: dict, same:
 def test_an_object_counts_as_something() -> None:
     assert compare_values(Comparator(preset=Preset.EVALPLUS, not_none=True), OPAQUE, b"T")
     assert not compare_values(Comparator(preset=Preset.EVALPLUS, not_none=True), OPAQUE, b"N")
+
+
+@given(
+    codable | st.sampled_from([10**400, -(10**400), math.inf, math.nan]),
+    codable | st.sampled_from([10**400, -(10**400), math.inf, math.nan]),
+    st.sampled_from([Preset.PYTHON_EQ, Preset.EVALPLUS]),
+    st.sampled_from([{}, {"absolute_tolerance": 1e-6}, {"absolute_tolerance": 1e300, "relative_tolerance": 1.0}]),
+)
+def test_comparing_never_raises(one: object, other: object, preset: Preset, rest: dict) -> None:
+    for expected, output in ((one, other), ([one, OPAQUE], [other, 1.5])):
+        assert equal(preset, expected, output, **rest) in (True, False)
 
 
 # --- standard output -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Answer and argument texts: data, never source."""
 
+import contextlib
 import gc
 import threading
 import time
@@ -233,3 +234,52 @@ def test_every_value_can_be_an_argument(value: object) -> None:
     assert codec.encode(codec.decode(literals.parse_arguments(text + ",").positional)[0], 1 << 20) == codec.encode(
         value, 1 << 20
     )
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "\\'''\n",
+        "'''\\",
+        '"""',
+        "'",
+        '"',
+        "'\\\n",
+        "#",
+        "# '\n",
+        "\\",
+        "''''",
+        "r'\\'",
+        "('",
+        "'''\n''",
+        "- \\\n",
+        "[],",
+        "{1:",
+    ],
+)
+def test_hostile_texts_cost_linear_time(piece: str) -> None:
+    """64 KiB of open quotes once took eight seconds, for all other requests as well."""
+    text = piece * (60_000 // len(piece))
+    start = time.process_time()
+    for parse in (literals.parse_answer, literals.parse_arguments):
+        with contextlib.suppress(literals.MalformedLiteralError):
+            parse(text)
+    assert time.process_time() - start < 2.0
+
+
+@pytest.mark.parametrize(
+    "text", ["'[' * 0", "'(((((', '''[[[''', \"{{{\"", "['it\\'s [', \"a\\\"[\"] # [[[", "r'[\\\\'", "b'[[' b'(('"]
+)
+def test_closed_strings_are_skipped_and_the_rest_is_counted(text: str) -> None:
+    padded = text + "\n, " + "[" * 140
+    with pytest.raises(literals.MalformedLiteralError, match="nested"):
+        literals.parse_arguments(padded)
+    assert "nested" not in str(_catch(text))
+
+
+def _catch(text: str) -> Exception | None:
+    try:
+        literals.parse_arguments(text)
+    except literals.MalformedLiteralError as error:
+        return error
+    return None

@@ -161,20 +161,30 @@ def sees_interpreter(nodes: list[ast.AST], used: set[str], attributes: set[str])
     hits = sorted(_INTERPRETER_NAMES & (used | attributes))
     if any(isinstance(node, (ast.Set, ast.SetComp)) for node in nodes):
         hits.append("{...}")
-    if any(map(prints_address, nodes)):
+    functions = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    if any(is_object(part, functions) for node in nodes for part in find_shown(node)):
         hits.append("text of an object")
     return ", ".join([*hits, *sorted(name for name in attributes if name.startswith("__"))])
 
 
-def prints_address(node: ast.AST) -> bool:
-    """Whether a node makes text of something that is no plain value by its looks: a lambda, a generator, a method."""
+def find_shown(node: ast.AST) -> list[ast.expr]:
+    """Return what a node makes text of: f-strings, str() and its kin, `%` and `.format()`."""
     if isinstance(node, ast.FormattedValue):
-        shown = [node.value]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TEXT_MAKERS:
-        shown = node.args
-    else:
-        return False
-    return any(isinstance(part, (ast.Lambda, ast.GeneratorExp, ast.Attribute)) for part in shown)
+        return [node.value]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+        return [*node.right.elts] if isinstance(node.right, ast.Tuple) else [node.right]
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if name in _TEXT_MAKERS:
+            return [*node.args, *(keyword.value for keyword in node.keywords)]
+    return []
+
+
+def is_object(node: ast.expr, functions: set[str]) -> bool:
+    """Whether an expression is no plain value by its looks: a lambda, a generator, a method, a function."""
+    if isinstance(node, ast.Name):
+        return node.id in functions
+    return isinstance(node, (ast.Lambda, ast.GeneratorExp, ast.Attribute))
 
 
 def find_remarks(nodes: list[ast.AST], imports: list[str], entry: ast.stmt | None) -> list[list[str]]:

@@ -76,6 +76,13 @@ def burn_process_ids(count: int) -> None:
             pass
 
 
+def burn_inodes(count: int) -> None:
+    """Use up inode numbers of /tmp, for the same reason."""
+    for _ in range(count):
+        os.mkdir(f"{TMP}/burned")
+        os.rmdir(f"{TMP}/burned")
+
+
 def report_number(numbers: list[int], started: _thread.LockType) -> None:
     """Say which id this thread has, and end."""
     numbers.append(_thread.get_native_id())
@@ -113,12 +120,14 @@ def clean_tmp() -> int:
 def supervise() -> None:
     """Serve cases until the control socket ends. Returns only in a child, which then runs its case."""
     os.write(CONTROL_FD, b"R")
+    burn_inodes(os.urandom(1)[0] % 128)
     while True:
         command = os.read(CONTROL_FD, 2)
         if len(command) < 2:
             os._exit(0)
         try:
             burn_process_ids(command[1])
+            burn_inodes(os.urandom(1)[0] % 4)
             pid = os.fork()
         except (OSError, RuntimeError):
             os._exit(70)
