@@ -13,10 +13,8 @@ from tests.contract.helpers import wait_until
 from tests.residue import Residue
 from verifier_server.domain import Mode, Outcome, Run
 from verifier_server.judging import codec
-from verifier_server.selftest.attack import START_S, Attack
+from verifier_server.selftest.attack import AFTERWARDS, START_S, Attack
 from verifier_server.selftest.suite import ATTACKS, CLASSES
-
-AFTERWARDS = "def f(): return 6 * 7 == 42"
 
 
 def prepare(attack: Attack) -> Run:

@@ -19,6 +19,8 @@ LIMITS: dict[str, float] = {
 }
 SHORT_CPU = {"cpu_time_s": 0.3}
 SHORT_WALL = {"wall_time_s": 0.3}
+AFTERWARDS = "def f(): return 6 * 7 == 42"
+"""What runs after every attack that is no pair, and must be right."""
 START_S = 1.0
 """Allowance for starting jails on a busy machine; comes on top of an attack's bound."""
 
