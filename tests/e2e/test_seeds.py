@@ -14,7 +14,7 @@ def test_all_seed_tasks_are_valid_short_and_distinct(client: VerifierClient) -> 
     seeds = load_seeds()
     assert len(seeds) >= 60
     with ThreadPoolExecutor(4) as pool:
-        responses = list(pool.map(lambda seed: client.validate_task(seed.program, seed.inputs, runs=3), seeds))
+        responses = list(pool.map(lambda seed: client.validate_task(seed.program, seed.inputs, runs=3, draws=6), seeds))
     for seed, response in zip(seeds, responses, strict=True):
         assert response.valid, (seed.program, response.detail)
         assert 1 <= seed.program.count("\n") + 1 <= 6
