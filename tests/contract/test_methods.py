@@ -288,3 +288,9 @@ def test_a_program_sees_dicts_and_keywords_in_the_order_of_the_text(client: Veri
     right = client.judge_abduction(program, response.results[0].value, "{'b': 0, 'a': 0}, z=1, y=1")
     wrong = client.judge_abduction(program, response.results[0].value, "{'a': 0, 'b': 0}, z=1, y=1")
     assert (right.verdict, wrong.verdict) == (pb.VERDICT_CORRECT, pb.VERDICT_WRONG)
+
+
+def test_induction_ends_with_the_first_case_that_is_not_right(client: VerifierClient) -> None:
+    cases = [("1", value("1")), ("2", value("3")), ("3", value("3"))]
+    response = client.judge_induction("def f(x): return x", cases)
+    assert (response.verdict, len(response.cases)) == (pb.VERDICT_WRONG, 2)

@@ -278,13 +278,15 @@ def test_an_opaque_reference_leaves_the_case_unjudged(client: VerifierClient) ->
 
 
 def test_forged_events_of_many_cases_do_not_fill_the_response(client: VerifierClient) -> None:
-    """64 events of 300 surrogates, six characters each once escaped, in every case: 80 MB before."""
+    """64 events of 298 four-byte characters in each of 1,000 cases would be 76 MB; gRPC takes 64 MiB."""
     program = (
-        "import json, os\ndef f():\n  for i in range(64):\n    data = json.dumps(['\\ud800' * 98 + str(i), '\\ud800' * 200, 1]).encode()\n"
+        "import json, os\ndef f():\n  for i in range(64):\n"
+        "    data = json.dumps(['\U0001f600' * 98 + str(i), '\U0001f600' * 200, 1], ensure_ascii=False).encode()\n"
         "    os.write(3, b'H' + len(data).to_bytes(4, 'little') + data)\n  return 0"
     )
-    response = run(client, program, [case("", "1")] * 700)
-    assert (response.verdict, len(response.cases)) == (W, 700)
+    response = run(client, program, [case("", "1")] * 1000)
+    assert (response.verdict, len(response.cases)) == (W, 1000)
+    assert response.cases[0].result.hook_events
     assert all(len(event.detail) <= 200 for event in response.cases[0].result.hook_events)
 
 
