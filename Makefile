@@ -62,7 +62,7 @@ test-sandbox: setup
 	$(BIN)/python -m pytest tests/sandbox -m nsjail -o console_output_style=count
 	@$(BIN)/python -c 'from verifier_server.selftest.suite import ATTACKS; print(f"{len(ATTACKS)} attacks contained")'
 
-# Eight minutes: 10,000 runs, 5 % hostile, ten times as many calls as fit.
+# Ten minutes: 10,000 runs, 5 % hostile, ten times as many calls as fit.
 soak: setup
 	$(BIN)/python -m benchmarks.soak
 

@@ -18,6 +18,7 @@ from verifier_server.audit.records import AuditLog
 from verifier_server.config import ServerConfig
 from verifier_server.errors import SetupError
 from verifier_server.evaluator import Evaluator
+from verifier_server.memory import return_large_blocks
 from verifier_server.sandbox import doctor, limits
 from verifier_server.sandbox.nsjail import NsjailEngine
 from verifier_server.scheduler import Scheduler
@@ -47,6 +48,7 @@ async def serve(config: ServerConfig) -> None:
     Raises:
         SetupError: the host lacks something, the address is taken, or a protection is missing.
     """
+    return_large_blocks()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
