@@ -92,12 +92,12 @@ def read_request(fd: int) -> tuple[dict[str, Any], list[bytes]]:
 
 def make_sender(fd: int) -> Send:
     """Return a function that writes one frame and does not depend on names a program can rebind."""
-    write, pack = os.write, struct.pack
+    write, pack, view = os.write, struct.pack, memoryview
 
     def send(kind: bytes, payload: bytes) -> None:
-        data = kind + pack("<I", len(payload)) + payload
-        while data:
-            data = data[write(fd, data) :]
+        rest = view(kind + pack("<I", len(payload)) + payload)
+        while rest:  # without copies: a large value goes out in hundreds of pieces
+            rest = rest[write(fd, rest) :]
 
     return send
 
