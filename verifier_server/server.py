@@ -18,7 +18,7 @@ from verifier_server.audit.records import AuditLog
 from verifier_server.config import ServerConfig
 from verifier_server.errors import SetupError
 from verifier_server.evaluator import Evaluator
-from verifier_server.memory import return_large_blocks
+from verifier_server.memory import return_free_memory, share_heap
 from verifier_server.sandbox import doctor, limits
 from verifier_server.sandbox.nsjail import NsjailEngine
 from verifier_server.scheduler import Scheduler
@@ -48,7 +48,7 @@ async def serve(config: ServerConfig) -> None:
     Raises:
         SetupError: the host lacks something, the address is taken, or a protection is missing.
     """
-    return_large_blocks()
+    share_heap()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,10 +61,12 @@ async def serve(config: ServerConfig) -> None:
         scheduler = Scheduler(slots=config.slots, capacity=config.queue_capacity)
         service = VerifierService(Evaluator(engine), scheduler, audit, state)
         server, checker = await _listen(config, service)
+        trimming = asyncio.create_task(return_free_memory())
         try:
             await _become_ready(config, engine, state, checker)
             await stop.wait()
         finally:
+            trimming.cancel()
             await _drain(config, server, checker, state)
     finally:
         engine.close()

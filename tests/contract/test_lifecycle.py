@@ -338,6 +338,15 @@ def test_a_file_at_the_socket_path_is_not_removed(tmp_path: Path, state_dir: Pat
     assert (result.returncode, precious.read_text()) == (2, "keep")
 
 
+def test_a_state_folder_that_jails_cannot_reach_is_named(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    command = [sys.executable, "-m", "verifier_server", "serve", "--state-dir", f"{closed}/state"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "chmod o+x" in result.stderr
+
+
 def test_memory_of_large_requests_is_given_back(state_dir: Path) -> None:
     """glibc kept and fragmented it: found by a soak whose last thousand runs needed more than its first."""
     server = ServerProcess(f"unix:{state_dir}/memory.sock", state_dir)
@@ -352,11 +361,11 @@ def test_memory_of_large_requests_is_given_back(state_dir: Path) -> None:
 
     try:
         send(1)
-        before, after = measure_mib(), []
+        before = measure_mib()
         for _ in range(8):
             send(3 << 20)
             send(1)
-            after.append(measure_mib())
-        assert min(after[-4:]) < before + 16, (before, after)
+        # The service hands free memory back every five seconds.
+        wait_until(lambda: measure_mib() < before + 16, timeout_s=12)
     finally:
         server.stop()

@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 from dataclasses import replace
 from importlib.util import find_spec
@@ -42,6 +43,17 @@ ENVIRONMENT = {
     "MKL_NUM_THREADS": "1",
 }
 _JOIN_AND_EXEC = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 111; shift; done; shift; exec "$@"'
+
+
+def _check_reachable(folder: Path) -> None:
+    """Jails run as other users and must pass every folder on the way to their image."""
+    resolved = folder.resolve()
+    for path in (resolved, *resolved.parents):
+        if not path.stat().st_mode & stat.S_IXOTH:
+            raise SetupError(
+                f"state folder {folder}: jails run as users of their own and cannot pass {path}. "
+                f"Use `chmod o+x {path}` or another --state-dir"
+            )
 
 
 def find_nsjail(configured: str | None) -> str:
@@ -97,6 +109,8 @@ class NsjailEngine:
             self._config_dir.mkdir(parents=True)
         except OSError as error:
             raise SetupError(f"state folder {self._state_dir} is not writable: {error}") from error
+        if self._is_root:
+            _check_reachable(self._state_dir)
         self._image = rootfs.build_image(self._state_dir / "images", self._python, self._policy, self._packages)
         self._cgroups.start()
         self._denials.start()
