@@ -2,7 +2,8 @@
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 
 from trainer.domain import Grade, Problem, Proposal, TaskKind, Value
 from trainer.rollout.engine import AdapterVersion, Completion, EngineError, GenerationRequest
@@ -46,7 +47,7 @@ class ScriptedEngine:
         del self.published[adapter.number]
         self.log.append(f"-{adapter.name}")
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[tuple[int, list[Completion]]]:
         results = []
         for index, request in enumerate(requests):
             if request.adapter is not None and request.adapter.number not in self.published:
@@ -54,8 +55,8 @@ class ScriptedEngine:
             name = request.adapter.name if request.adapter else "base"
             seed = hashlib.sha256(f"{index} {name} {request.prompt_ids}".encode()).digest()
             generator = random.Random(seed)
-            results.append([self._sample(generator, request) for _ in range(request.num_samples)])
-        return results
+            results.append((index, [self._sample(generator, request) for _ in range(request.num_samples)]))
+        return iter(results[::-1])  # requests finish in any order
 
     def _sample(self, generator: random.Random, request: GenerationRequest) -> Completion:
         length = generator.randrange(2, min(12, request.max_tokens))
@@ -78,8 +79,20 @@ class ScriptedVerification:
         self.asked += 1
         return self._lose_every > 0 and self.asked % self._lose_every == 0
 
-    def validate(self, items: Sequence[tuple[Proposal, Asker]], *, runs: int = 0) -> list[Validation | None]:
-        return [None if self._is_lost() else self._validate(proposal) for proposal, _ in items]
+    def submit_proposal(self, proposal: Proposal, asker: Asker, *, runs: int = 0) -> Future:
+        return self._answer(None if self._is_lost() else self._validate(proposal))
+
+    def submit_answer(self, problem: Problem, answer: str, asker: Asker) -> Future:
+        grades = (Grade.CORRECT, Grade.WRONG, Grade.MALFORMED)
+        return self._answer(None if self._is_lost() else Judgement(grades[sum(map(ord, answer)) % 3], "made up"))
+
+    def collect(self, futures: Sequence[Future]) -> list:
+        return [future.result() for future in futures]
+
+    def _answer(self, result: object) -> Future:
+        future: Future = Future()
+        future.set_result(result)
+        return future
 
     def _validate(self, proposal: Proposal) -> Validation:
         number = sum(map(ord, proposal.program))
@@ -87,13 +100,6 @@ class ScriptedVerification:
             return Validation(False, (), "", "run_failed: made up")
         values = tuple(Value(f"49000{1}0{number % 10}", str(number % 5)) for _ in proposal.arguments)
         return Validation(True, values, f"hash-{number}", "")
-
-    def judge(self, items: Sequence[tuple[Problem, str, Asker]]) -> list[Judgement | None]:
-        grades = (Grade.CORRECT, Grade.WRONG, Grade.MALFORMED)
-        return [
-            None if self._is_lost() else Judgement(grades[sum(map(ord, answer)) % 3], "made up")
-            for _, answer, _ in items
-        ]
 
 
 def make_seed_problems() -> list[Problem]:

@@ -21,13 +21,13 @@ from safetensors.torch import load_file, save_file
 
 from trainer.config import ConfigError, TrainerConfig, check_config, find_changes
 from trainer.domain import Member, Problem, Rating, Role, TaskKind, Value
-from trainer.learning.learner import Learner
+from trainer.learning.adapters import AdapterBank
 from trainer.store import RunStore, StoreError, commit_folder
 
 
 @dataclass(slots=True)
 class RunState:
-    """What changes from step to step, besides the tensors in the learner."""
+    """What changes from step to step, besides the tensors of the adapters."""
 
     step: int
     """Completed steps."""
@@ -45,7 +45,7 @@ class RunState:
         return [member for member in self.members if member.role is role]
 
 
-def save(store: RunStore, state: RunState, learner: Learner, config: TrainerConfig) -> Path:
+def save(store: RunStore, state: RunState, adapters: AdapterBank, config: TrainerConfig) -> Path:
     """Write a checkpoint and drop the oldest beyond `run.keep_checkpoints`.
 
     Raises:
@@ -57,8 +57,8 @@ def save(store: RunStore, state: RunState, learner: Learner, config: TrainerConf
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         for member in state.members:
-            save_file(learner.get_weights(member.uid), draft / f"{member.uid}.adapter.safetensors")
-            save_file(learner.get_optimizer_tensors(member.uid), draft / f"{member.uid}.optimizer.safetensors")
+            save_file(adapters.get_weights(member.uid), draft / f"{member.uid}.adapter.safetensors")
+            save_file(adapters.get_optimizer_tensors(member.uid), draft / f"{member.uid}.optimizer.safetensors")
         (draft / "state.json").write_text(json.dumps(_dump(state, store.measure_lengths(), config)))
         commit_folder(draft, final)
     except OSError as error:
@@ -111,14 +111,14 @@ def read(store: RunStore, config: TrainerConfig) -> Checkpoint:
     return Checkpoint(_restore(raw), tensors, raw["record_lengths"])
 
 
-def restore(found: Checkpoint, store: RunStore, learner: Learner) -> RunState:
-    """Put a checkpoint into an empty learner and cut the records back to it."""
+def restore(found: Checkpoint, store: RunStore, adapters: AdapterBank) -> RunState:
+    """Put a checkpoint into an empty bank of adapters and cut the records back to it."""
     for member in found.state.members:
         weights, moments = found.tensors[member.uid]
-        learner.add(member.uid, seed=0)
+        adapters.add(member.uid, seed=0)
         try:
-            learner.set_weights(member.uid, weights)
-            learner.set_optimizer_tensors(member.uid, moments)
+            adapters.set_weights(member.uid, weights)
+            adapters.set_optimizer_tensors(member.uid, moments)
         except (ValueError, KeyError) as error:
             raise StoreError(f"the checkpoint of {member.uid} does not fit: {error}") from error
     store.cut_to(found.record_lengths)

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 TaskType = Literal["deduction", "abduction", "induction"]
+Advantage = Literal["grpo", "dr_grpo", "reinforce_pp_baseline", "trr_pp"]
+Aggregation = Literal["token_mean", "sequence_mean", "constant"]
 
 
 class ConfigError(ValueError):
@@ -52,7 +54,8 @@ class LoraConfig(Section):
 class PopulationConfig(Section):
     """How many members of each role."""
 
-    teachers: int = Field(default=2, ge=1, le=64)
+    teachers: int = Field(default=2, ge=0, le=64)
+    """0: students train on the problems of the buffer, that is, on the seeds."""
     students: int = Field(default=2, ge=1, le=64)
 
 
@@ -91,6 +94,9 @@ class TasksConfig(Section):
     """Whether a program that is already known (by its syntax tree) is an invalid proposal."""
     judged_fraction: float = Field(default=0.5, gt=0, le=1)
     """A problem is dropped if fewer of its attempts could be judged."""
+    masked_groups: Literal["drop", "resample", "keep"] = "drop"
+    """Groups with a sample that the verifier could not judge: not learned from; attempts sampled once more first; or
+    learned from without that sample, whose absence shifts the baseline."""
 
 
 class TeacherRewards(Section):
@@ -121,26 +127,56 @@ class RewardsConfig(Section):
 
     teacher: TeacherRewards = TeacherRewards()
     student: StudentRewards = StudentRewards()
+    overlong: Literal["keep", "mask"] = "keep"
+    """Completions cut off at `rollout.max_new_tokens`: rewarded like others, or left out of learning (DAPO)."""
+    overlong_margin_tokens: int = Field(default=0, ge=0)
+    """Soft punishment (DAPO, eq. 13): within this many tokens of the limit the reward falls linearly by up to 1."""
 
 
 class LearningConfig(Section):
-    """The policy-gradient update of each adapter."""
+    """The policy-gradient update of each adapter; docs/algorithms.md has the equations."""
 
-    advantage: Literal["reinforce_pp_baseline", "grpo"] = "reinforce_pp_baseline"
-    learning_rate: float = Field(default=2e-5, gt=0)
+    advantage: Advantage = "reinforce_pp_baseline"
+    aggregation: Aggregation | Literal["auto"] = "auto"
+    """How token losses become one; `auto` is what the estimator was published with."""
+    zero_variance: Literal["drop", "keep"] = "drop"
+    """Groups in which all rewards are equal: left out before advantages are computed, or kept (always by `trr_pp`)."""
+    learning_rate: float = Field(default=2e-5, ge=0)
+    epochs: int = Field(default=1, ge=1, le=16)
+    """Optimizer steps on the same batch. With one the ratio is 1 and clipping never acts."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """With one optimizer step per batch the ratio is 1 and clipping never acts."""
     clip_high: float = Field(default=0.28, gt=0)
+    clip_dual: float | None = Field(default=3.0, gt=1)
+    """Bound of the ratio where the advantage is negative; null is none."""
+    importance: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = "token_truncate"
+    """Correction between sampler and learner."""
     importance_cap: float = Field(default=2.0, ge=1)
-    """Truncation of the token-level weight between learner and sampler."""
+    importance_floor: float = Field(default=0.5, ge=0, le=1)
+    """Of the `mask` forms."""
+    kl_coefficient: float = Field(default=0.0, ge=0)
+    """Of the divergence from the frozen base; 0 computes none. The base is the same model with adapters off."""
+    kl_estimator: Literal["k3", "k2"] = "k3"
+    entropy_coefficient: float = Field(default=0.0, ge=0)
     micro_batch_tokens: int = Field(default=2048, ge=64)
     """Padded tokens per forward pass."""
+    logit_chunk_tokens: int = Field(default=256, ge=1)
+    """Rows of logits that are in memory at the same time."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them."""
     logprob_tolerance: float = Field(default=0.25, gt=0)
     """Alarm if the mean |log-prob difference| between sampler and learner of a published adapter exceeds this.
 
     With bfloat16 on either side 0.01 to 0.05 is numeric noise; the base served in place of a warmed-up teacher gives
     0.6 to 1.2 (SmolLM2-135M)."""
+
+    @property
+    def resolved_aggregation(self) -> "Aggregation":
+        """The aggregation, with `auto` resolved."""
+        if self.aggregation != "auto":
+            return self.aggregation
+        published: dict[Advantage, Aggregation] = {"grpo": "sequence_mean", "dr_grpo": "constant"}
+        return published.get(self.advantage, "token_mean")
 
 
 class WarmupConfig(Section):

@@ -10,7 +10,7 @@ from trainer.config import EvolutionConfig, TrainerConfig
 from trainer.domain import Member, Rating, Replacement, Role
 from trainer.evolution import operators
 from trainer.evolution.lowrank import is_zero, read_update, write_update
-from trainer.learning.learner import Learner
+from trainer.learning.adapters import AdapterBank
 from trainer.population.replacement import choose_culled, choose_parents
 
 
@@ -22,20 +22,20 @@ class Birth:
     record: Replacement
 
 
-def evolve(state: RunState, learner: Learner, config: TrainerConfig, *, step: int) -> list[Birth]:
-    """Replace the weakest of each role; changes members and learner in place and returns what happened."""
+def evolve(state: RunState, adapters: AdapterBank, config: TrainerConfig, *, step: int) -> list[Birth]:
+    """Replace the weakest of each role; changes members and adapters in place and returns what happened."""
     births = []
     for role in Role:
         members = state.of_role(role)
         culled = choose_culled(members, fraction=config.evolution.fraction, z=config.evolution.z)
         candidates = members if config.evolution.parents == "population" else [m for m in members if m not in culled]
         # Members that still equal the base have nothing to inherit.
-        candidates = [m for m in candidates if not is_zero(read_update(learner.get_weights(m.uid)))]
+        candidates = [m for m in candidates if not is_zero(read_update(adapters.get_weights(m.uid)))]
         # All children first: a parent may be culled itself.
-        children = [_conceive(member, candidates, state, learner, config) for member in culled]
+        children = [_conceive(member, candidates, state, adapters, config) for member in culled]
         for member, conception in zip(culled, children, strict=True):
             if conception is not None:
-                births.append(_replace(member, conception, state, learner, config, step))
+                births.append(_replace(member, conception, state, adapters, config, step))
     return births
 
 
@@ -47,7 +47,7 @@ class _Conception:
 
 
 def _conceive(
-    culled: Member, candidates: list[Member], state: RunState, learner: Learner, config: TrainerConfig
+    culled: Member, candidates: list[Member], state: RunState, adapters: AdapterBank, config: TrainerConfig
 ) -> _Conception | None:
     """Draw parents and make the child; None if nobody can be a parent."""
     others = [member for member in candidates if member is not culled]
@@ -58,15 +58,15 @@ def _conceive(
     )
     if parents == [culled]:  # a member is not replaced by its own mutation
         parents = [state.generator.choice(others)]
-    child, operator = make_child(parents, learner, config.evolution, state.generator)
+    child, operator = make_child(parents, adapters, config.evolution, state.generator)
     return _Conception(parents, child, operator)
 
 
 def make_child(
-    parents: list[Member], learner: Learner, config: EvolutionConfig, generator: random.Random
+    parents: list[Member], adapters: AdapterBank, config: EvolutionConfig, generator: random.Random
 ) -> tuple[operators.Child, str]:
     """Return the child of one parent (mutation) or two (crossover, the weaker first), and the operator's name."""
-    updates = [read_update(learner.get_weights(parent.uid)) for parent in parents]
+    updates = [read_update(adapters.get_weights(parent.uid)) for parent in parents]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # thin QR and SVD are much slower with more
     try:
@@ -84,7 +84,7 @@ def make_child(
 
 
 def _replace(
-    culled: Member, conception: _Conception, state: RunState, learner: Learner, config: TrainerConfig, step: int
+    culled: Member, conception: _Conception, state: RunState, adapters: AdapterBank, config: TrainerConfig, step: int
 ) -> Birth:
     newborn = Member(
         uid=make_uid(state, culled.role),
@@ -94,9 +94,9 @@ def _replace(
         parents=tuple(parent.uid for parent in conception.parents),
         operator=conception.operator,
     )
-    learner.add(newborn.uid, seed=0)
-    learner.set_weights(newborn.uid, write_update(conception.child.update))
-    learner.drop(culled.uid)
+    adapters.add(newborn.uid, seed=0)
+    adapters.set_weights(newborn.uid, write_update(conception.child.update))
+    adapters.drop(culled.uid)
     state.members[state.members.index(culled)] = newborn
     record = Replacement(
         culled=culled.uid,

@@ -17,20 +17,23 @@ from typing import Any
 import psutil
 import torch
 
-from trainer import checkpoint, proposing, solving
+from trainer import checkpoint
 from trainer.checkpoint import RunState
 from trainer.config import TrainerConfig
 from trainer.domain import Grade, Match, Member, Problem, Role, Sample
 from trainer.evolving import Birth, evolve
-from trainer.learning.advantages import ESTIMATORS
+from trainer.learning.advantages import compute_advantages, find_uniform
 from trainer.learning.learner import Learner
 from trainer.metrics import MetricsWriter, summarize_samples
 from trainer.population.matchmaking import draw_matches
 from trainer.population.ratings import Winner, decide, rate
+from trainer.proposing import ProposalGrader, plan_proposals
 from trainer.publication import Publisher
-from trainer.rewards import measure_solve_rate, reward_student, reward_teacher
+from trainer.rewards import measure_solve_rate, punish_length, reward_student, reward_teacher
 from trainer.rollout.engine import Engine
 from trainer.rollout.prompts import ChatFormat
+from trainer.sampling import Question, Sampler, Speaker
+from trainer.solving import AttemptGrader, assign_problems, plan_attempts
 from trainer.store import RunStore
 from trainer.tasks.buffer import ProblemBuffer
 from trainer.verification import Verification
@@ -59,13 +62,20 @@ class Step:
 
     number: int
     matches: list[Match] = field(default_factory=list)
-    proposals: list[Sample] = field(default_factory=list)
-    attempts: list[tuple[Sample, Problem]] = field(default_factory=list)
+    proposals: list[tuple[Question, Sample]] = field(default_factory=list)
+    proposal_grader: ProposalGrader | None = None
+    attempts: list[tuple[Question, Sample]] = field(default_factory=list)
+    attempt_grader: AttemptGrader | None = None
     fresh: list[Problem] = field(default_factory=list)
     solve_rates: dict[str, float | None] = field(default_factory=dict)
     games: list[dict[str, Any]] = field(default_factory=list)
     births: list[Birth] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All proposals, then all attempts."""
+        return [sample for _, sample in (*self.proposals, *self.attempts)]
 
 
 class Loop:
@@ -77,6 +87,7 @@ class Loop:
         self._state = parts.state
         state, capacity = parts.state, parts.config.tasks.buffer_size
         self._buffer = ProblemBuffer(state.problems, capacity=capacity, known=state.known)
+        self._sampler = Sampler(parts.engine, parts.chat, parts.config.rollout)
 
     def run_step(self, on_phase: Callable[[str], None]) -> Step:
         """Run one step and record it; `on_phase` is told the name of each phase as it begins."""
@@ -98,9 +109,8 @@ class Loop:
         step.matches = draw_matches(teachers, students, beta=self._config.rating.beta, generator=self._state.generator)
 
     def _propose(self, step: Step) -> None:
-        step.proposals = proposing.sample_proposals(
+        questions = plan_proposals(
             [self._speaker(member) for member in self._state.of_role(Role.TEACHER)],
-            self._parts.engine,
             self._parts.chat,
             self._buffer,
             self._config,
@@ -108,31 +118,59 @@ class Loop:
             prompts_per_speaker=self._config.tasks.prompts_per_teacher,
             generator=self._state.generator,
         )
+        step.proposal_grader = ProposalGrader(
+            self._parts.verification, self._parts.chat, self._buffer, self._config, step=step.number
+        )
+        step.proposals = self._sample(questions, step.proposal_grader.submit)
 
     def _validate(self, step: Step) -> None:
-        step.fresh = proposing.validate_proposals(
-            step.proposals, self._parts.verification, self._buffer, self._config, step=step.number
-        )
+        grader = step.proposal_grader
+        assert grader is not None
+        step.fresh = grader.finish([sample for _, sample in step.proposals])
 
     def _solve(self, step: Step) -> None:
-        assigned = solving.assign_problems(step.matches, step.fresh, self._buffer, self._config, self._state.generator)
-        speakers = [(self._speaker(self._member(uid)), problems) for uid, problems in assigned.items()]
-        step.attempts = solving.sample_attempts(
-            speakers, self._parts.engine, self._parts.chat, self._config, step=step.number
+        students = self._state.of_role(Role.STUDENT)
+        assigned = assign_problems(
+            step.matches, students, step.fresh, self._buffer, self._config, self._state.generator
         )
+        speakers = [(self._speaker(self._member(uid)), problems) for uid, problems in assigned.items()]
+        questions = plan_attempts(speakers, self._parts.chat, self._config, step=step.number)
+        step.attempt_grader = AttemptGrader(self._parts.verification, step=step.number)
+        step.attempts = self._sample(questions, step.attempt_grader.submit)
 
     def _judge(self, step: Step) -> None:
-        solving.judge_attempts(step.attempts, self._parts.verification, step=step.number)
+        grader = step.attempt_grader
+        assert grader is not None
+        grader.finish([sample for _, sample in step.attempts])
+        if self._config.tasks.masked_groups == "resample":
+            self._resample_masked(step, grader)
+
+    def _resample_masked(self, step: Step, grader: AttemptGrader) -> None:
+        """Sample groups with attempts that could not be judged once more, and put the new ones in their place."""
+        masked = {sample.group for _, sample in step.attempts if sample.grade is Grade.UNJUDGED}
+        questions = {question.group: question for question, _ in step.attempts if question.group in masked}
+        again = self._sample(list(questions.values()), grader.submit)
+        grader.finish([sample for _, sample in again])
+        step.attempts = [entry for entry in step.attempts if entry[0].group not in masked] + again
+        step.metrics["student/resampled_groups"] = float(len(masked))
 
     def _reward(self, step: Step) -> None:
-        rewards, fraction = self._config.rewards, self._config.tasks.judged_fraction
+        rewards, tasks = self._config.rewards, self._config.tasks
+        grades: dict[str, list[Grade]] = {}
+        for _, sample in step.attempts:
+            grades.setdefault(sample.problem, []).append(sample.grade)
         for problem in step.fresh:
-            grades = [sample.grade for sample, about in step.attempts if about.uid == problem.uid]
-            step.solve_rates[problem.uid] = measure_solve_rate(grades, judged_fraction=fraction)
-        for sample in step.proposals:
+            step.solve_rates[problem.uid] = measure_solve_rate(
+                grades.get(problem.uid, []), judged_fraction=tasks.judged_fraction
+            )
+        for _, sample in step.proposals:
             sample.reward = reward_teacher(sample.grade, step.solve_rates.get(sample.problem), rewards.teacher)
-        for sample, _ in step.attempts:
+        for _, sample in step.attempts:
             sample.reward = reward_student(sample.grade, rewards.student)
+        for sample in step.samples:
+            sample.reward = punish_length(sample, rewards, max_tokens=self._config.rollout.max_new_tokens)
+        if tasks.masked_groups != "keep":
+            _drop_masked_groups(step)
 
     def _rate(self, step: Step) -> None:
         for match in step.matches:
@@ -147,7 +185,7 @@ class Loop:
         """Return the games of a match; a teacher without a valid problem loses one, unless nothing was judged."""
         own = [problem for problem in step.fresh if problem.teacher == match.teacher]
         if not own:
-            judged = any(s.grade is not Grade.UNJUDGED for s in step.proposals if s.member == match.teacher)
+            judged = any(s.grade is not Grade.UNJUDGED for _, s in step.proposals if s.member == match.teacher)
             return [Winner.STUDENT] if judged else []
         rates: dict[str, list[float]] = {}
         for problem in own:
@@ -158,22 +196,33 @@ class Loop:
         return [decide(sum(several) / len(several), match.expected) for several in rates.values()]
 
     def _learn(self, step: Step) -> None:
-        samples = step.proposals + [sample for sample, _ in step.attempts]
         for member in self._state.members:
-            own = [s for s in samples if s.member == member.uid and s.reward is not None and s.completion_ids]
-            if not own:
-                continue
-            advantages_S = ESTIMATORS[self._config.learning.advantage](
-                torch.tensor([float(sample.reward or 0.0) for sample in own]),
-                [sample.group for sample in own],
-                torch.tensor([len(sample.completion_ids) for sample in own]),
-            )
-            found = self._parts.learner.update(
-                member.uid, own, advantages_S, temperature=self._config.rollout.temperature
-            )
+            own = [s for s in step.samples if s.member == member.uid and s.reward is not None and s.completion_ids]
+            found = self._update(member, own)
             step.metrics.update({f"learn/{member.uid}/{name}": value for name, value in found.items()})
-            if "skipped" not in found:
+            if "loss" in found:
                 member.version += 1
+
+    def _update(self, member: Member, samples: Sequence[Sample]) -> dict[str, float]:
+        """Update a member on its rewarded samples; returns metrics, `skipped` if nothing can be learned from them."""
+        learning = self._config.learning
+        rewards_S = torch.tensor([float(sample.reward or 0.0) for sample in samples])
+        if learning.zero_variance == "drop" and learning.advantage != "trr_pp":
+            uniform_S = find_uniform(rewards_S, [sample.group for sample in samples])
+            samples = [s for s, uniform in zip(samples, uniform_S.tolist(), strict=True) if not uniform]
+            rewards_S = rewards_S[~uniform_S]
+        if not samples:
+            return {"skipped": 1.0}
+        advantages_S = compute_advantages(
+            learning.advantage,
+            rewards_S,
+            groups_S=[sample.group for sample in samples],
+            kinds_S=[sample.kind for sample in samples],
+            lengths_S=torch.tensor([len(sample.completion_ids) for sample in samples]),
+        )
+        return self._parts.learner.update(
+            member.uid, samples, advantages_S, temperature=self._config.rollout.temperature
+        )
 
     def _publish(self, step: Step) -> None:
         changed = [m for m in self._state.members if f"learn/{m.uid}/loss" in step.metrics]
@@ -184,7 +233,7 @@ class Loop:
         if not every or step.number % every:
             return
         before = {member.uid for member in self._state.members}
-        step.births = evolve(self._state, self._parts.learner, self._config, step=step.number)
+        step.births = evolve(self._state, self._parts.learner.adapters, self._config, step=step.number)
         for uid in before - {member.uid for member in self._state.members}:
             self._parts.publisher.retire(uid)
         self._serve(step, [birth.member for birth in step.births])
@@ -213,7 +262,7 @@ class Loop:
         self._state.step = step.number
         self._state.problems = list(self._buffer.problems)
         self._state.known = self._buffer.known
-        step.metrics.update(summarize_samples(step.proposals, [sample for sample, _ in step.attempts]))
+        step.metrics.update(summarize_samples(step.samples))
         step.metrics["verifier/retries_total"] = float(self._parts.verification.retries)
         step.metrics["mem/rss_gb"] = psutil.Process().memory_info().rss / 2**30
         for member in self._state.members:
@@ -224,8 +273,7 @@ class Loop:
             step.metrics["problems/solve_rate"] = sum(rates) / len(rates)
         store = self._parts.store
         store.append("problems", [{**asdict(p), "solve_rate": step.solve_rates[p.uid]} for p in step.fresh])
-        samples = step.proposals + [sample for sample, _ in step.attempts]
-        store.append("attempts", [{"step": step.number, **asdict(sample)} for sample in samples])
+        store.append("attempts", [{"step": step.number, **asdict(sample)} for sample in step.samples])
         store.append("matches", step.games)
         store.append("lineage", [{"step": step.number, **asdict(birth.record)} for birth in step.births])
         self._parts.metrics.write(step.number, step.metrics)
@@ -234,14 +282,30 @@ class Loop:
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the last completed step."""
-        checkpoint.save(self._parts.store, self._state, self._parts.learner, self._config)
+        checkpoint.save(self._parts.store, self._state, self._parts.learner.adapters, self._config)
 
     def _member(self, uid: str) -> Member:
         return next(member for member in self._state.members if member.uid == uid)
 
-    def _speaker(self, member: Member) -> proposing.Speaker:
+    def _speaker(self, member: Member) -> Speaker:
         adapter = self._parts.publisher.served(member.uid)
-        return proposing.Speaker(member.uid, member.version, adapter, member.content_hash)
+        return Speaker(member.uid, member.version, adapter, member.content_hash)
+
+    def _sample(
+        self, questions: Sequence[Question], submit: Callable[[Question, Sample], None]
+    ) -> list[tuple[Question, Sample]]:
+        return self._sampler.sample(questions, self._state.generator, submit)
+
+
+def _drop_masked_groups(step: Step) -> None:
+    """Take the rewards of all samples of a group in which one has none: its baseline would not be the group's."""
+    masked = {sample.group for sample in step.samples if sample.reward is None}
+    for role in Role:
+        own = {sample.group for sample in step.samples if sample.role is role}
+        step.metrics[f"{role}/masked_groups"] = float(len(own & masked))
+    for sample in step.samples:
+        if sample.group in masked:
+            sample.reward = None
 
 
 @contextmanager

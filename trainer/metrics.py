@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer.domain import Grade, Sample
+from trainer.domain import Grade, Role, Sample
 from trainer.store import RunStore
 
 
-def summarize_samples(proposals: Sequence[Sample], attempts: Sequence[Sample]) -> dict[str, float]:
-    """Return shares and means over a step's samples; shares are of all samples of the role, unjudged included."""
+def summarize_samples(samples_of_all: Sequence[Sample]) -> dict[str, float]:
+    """Return shares and means over a step's samples by role; shares are of all of the role, unjudged included."""
     metrics: dict[str, float] = {}
-    for role, samples in (("teacher", proposals), ("student", attempts)):
+    for role in Role:
+        samples = [sample for sample in samples_of_all if sample.role is role]
         if not samples:
             continue
         rewards = [sample.reward for sample in samples if sample.reward is not None]

@@ -7,7 +7,7 @@ from trainer.checkpoint import RunState
 from trainer.domain import Member
 from trainer.learning.learner import Learner
 from trainer.learning.logprobs import TokenSequence
-from trainer.rollout.engine import AdapterVersion, Engine, GenerationRequest
+from trainer.rollout.engine import AdapterVersion, Engine, GenerationRequest, generate_all
 from trainer.store import RunStore, commit_folder
 
 _PROBE_TOKENS = 12
@@ -34,7 +34,7 @@ class Publisher:
         draft = final.with_name(f".draft-{member.version}")
         final.parent.mkdir(exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)  # of a killed step
-        member.content_hash = self._learner.save_adapter(member.uid, draft)
+        member.content_hash = self._learner.adapters.save(member.uid, draft)
         commit_folder(draft, final)
         adapter = AdapterVersion(f"{member.uid}@{member.version}", state.next_adapter_number, str(final.resolve()))
         state.next_adapter_number += 1
@@ -67,7 +67,7 @@ class Publisher:
             for member in members
         ]
         differences = {}
-        for member, (completion,) in zip(members, self._engine.generate(requests), strict=True):
+        for member, (completion,) in zip(members, generate_all(self._engine, requests), strict=True):
             sequence = TokenSequence(self._probe_ids, completion.token_ids)
             ours_T = self._learner.compute_logprobs(member.uid, [sequence], temperature=1.0)[0]
             pairs = zip(ours_T.tolist(), completion.logprobs, strict=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from trainer.config import StudentRewards, TeacherRewards
-from trainer.domain import Grade
+from trainer.config import RewardsConfig, StudentRewards, TeacherRewards
+from trainer.domain import Grade, Sample
 
 
 def reward_student(grade: Grade, table: StudentRewards) -> float | None:
@@ -40,3 +40,18 @@ def measure_solve_rate(grades: Sequence[Grade], *, judged_fraction: float) -> fl
     if not judged or len(judged) < judged_fraction * len(grades):
         return None
     return sum(grade is Grade.CORRECT for grade in judged) / len(judged)
+
+
+def punish_length(sample: Sample, rewards: RewardsConfig, *, max_tokens: int) -> float | None:
+    """Return a sample's reward after what its length does to it.
+
+    With `overlong` "mask" a truncated completion is not learned from (DAPO's overlong filtering, arXiv:2503.14476).
+    With a margin of M tokens the soft punishment of DAPO, eq. 13, is added: 0 up to max_tokens - M, then
+    (max_tokens - M - length) / M, which is -1 at max_tokens.
+    """
+    if sample.reward is None or (rewards.overlong == "mask" and sample.finish_reason == "length"):
+        return None
+    margin = rewards.overlong_margin_tokens
+    if not margin:
+        return sample.reward
+    return sample.reward + min(0.0, (max_tokens - margin - len(sample.completion_ids)) / margin)

@@ -1,20 +1,21 @@
-"""The solving phase: students attempt, the verifier judges."""
+"""The solving phase: students attempt, the verifier judges while others still attempt."""
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 from trainer.config import TrainerConfig
-from trainer.domain import FormatError, Grade, Match, Problem, Role, Sample, TaskKind
-from trainer.proposing import Speaker
-from trainer.rollout import prompts
-from trainer.rollout.engine import Engine, GenerationRequest
+from trainer.domain import FormatError, Grade, Match, Member, Problem, Role, Sample, TaskKind
 from trainer.rollout.parsing import parse_answer
+from trainer.rollout.prompts import ChatFormat, ask_for_answer
+from trainer.sampling import Question, Speaker
 from trainer.tasks.buffer import ProblemBuffer
-from trainer.verification import Asker, Verification
+from trainer.verification import Asker, Judgement, Verification
 
 
 def assign_problems(
     matches: Sequence[Match],
+    students: Sequence[Member],
     fresh: Sequence[Problem],
     buffer: ProblemBuffer,
     config: TrainerConfig,
@@ -22,11 +23,14 @@ def assign_problems(
 ) -> dict[str, list[Problem]]:
     """Return each student's problems: all fresh ones of its teacher, then from the buffer up to the batch size.
 
-    Attempts at buffer problems train the student; they are neither rated nor credited to a teacher.
+    Attempts at buffer problems train the student; they are neither rated nor credited to a teacher. Without teachers
+    every student has only such; with fewer teachers than students those without a match pause.
     """
     assigned: dict[str, list[Problem]] = {}
     for match in matches:
         assigned.setdefault(match.student, []).extend(p for p in fresh if p.teacher == match.teacher)
+    if not matches:
+        assigned = {member.uid: [] for member in students}
     for problems in assigned.values():
         taken = {problem.uid for problem in problems}
         for number in range(max(0, config.tasks.problems_per_student - len(problems))):
@@ -37,63 +41,53 @@ def assign_problems(
     return assigned
 
 
-def sample_attempts(
-    assigned: Sequence[tuple[Speaker, Sequence[Problem]]],
-    engine: Engine,
-    chat: prompts.ChatFormat,
-    config: TrainerConfig,
-    *,
-    step: int,
-) -> list[tuple[Sample, Problem]]:
-    """Sample n attempts at each problem, all students in one batch; problems with too long prompts are left out."""
-    plan: list[tuple[Speaker, Problem, GenerationRequest]] = []
+def plan_attempts(
+    assigned: Sequence[tuple[Speaker, Sequence[Problem]]], chat: ChatFormat, config: TrainerConfig, *, step: int
+) -> list[Question]:
+    """Return a question for each problem of each student; problems with too long prompts are left out."""
+    questions = []
     for speaker, problems in assigned:
         for problem in problems:
-            ids = chat.encode(prompts.ask_for_answer(problem))
+            ids = chat.encode(ask_for_answer(problem))
             if len(ids) > config.rollout.max_prompt_tokens:
                 continue
-            request = GenerationRequest(
-                prompt_ids=ids,
-                adapter=speaker.adapter,
-                num_samples=config.tasks.attempts_per_problem,
-                max_tokens=config.rollout.max_new_tokens,
-                temperature=config.rollout.temperature,
+            questions.append(
+                Question(
+                    speaker=speaker,
+                    role=Role.STUDENT,
+                    kind=problem.kind,
+                    group=f"{step}:{speaker.uid}:{problem.uid}",
+                    prompt_ids=ids,
+                    num_samples=config.tasks.attempts_per_problem,
+                    problem=problem,
+                )
             )
-            plan.append((speaker, problem, request))
-    completions = engine.generate([request for *_, request in plan])
-    return [
-        (
-            Sample(
-                member=speaker.uid,
-                version=speaker.version,
-                role=Role.STUDENT,
-                kind=problem.kind,
-                group=f"{step}:{speaker.uid}:{problem.uid}",
-                prompt_ids=request.prompt_ids,
-                completion_ids=completion.token_ids,
-                logprobs=completion.logprobs,
-                finish_reason=completion.finish_reason,
-                text=chat.decode(completion.token_ids),
-                problem=problem.uid,
-                content_hash=speaker.content_hash,
-            ),
-            problem,
-        )
-        for (speaker, problem, request), several in zip(plan, completions, strict=True)
-        for completion in several
-    ]
+    return questions
 
 
-def judge_attempts(attempts: Sequence[tuple[Sample, Problem]], verification: Verification, *, step: int) -> None:
-    """Grade every attempt; one that could not be judged stays UNJUDGED."""
-    asked: list[tuple[Sample, tuple[Problem, str, Asker]]] = []
-    for sample, problem in attempts:
+class AttemptGrader:
+    """Has every attempt judged as soon as it is sampled."""
+
+    def __init__(self, verification: Verification, *, step: int) -> None:
+        self._verification = verification
+        self._step = step
+        self._asked: dict[int, Future[Judgement | None]] = {}
+
+    def submit(self, question: Question, sample: Sample) -> None:
+        """Parse an attempt and ask the verifier about it; does not wait."""
+        problem = question.problem
+        assert problem is not None
         answer = parse_answer(sample.text, problem, finish_reason=sample.finish_reason)
         if isinstance(answer, FormatError):
             sample.grade, sample.detail = Grade.MALFORMED, str(answer)
-        else:
-            asked.append((sample, (problem, answer, Asker(sample.member, str(sample.role), step))))
-    results = verification.judge([question for _, question in asked])
-    for (sample, _), result in zip(asked, results, strict=True):
-        if result is not None:
-            sample.grade, sample.detail = result.grade, result.detail
+            return
+        asker = Asker(sample.member, str(sample.role), self._step)
+        self._asked[id(sample)] = self._verification.submit_answer(problem, answer, asker)
+
+    def finish(self, samples: Sequence[Sample]) -> None:
+        """Wait for the verifier and grade the samples that were submitted; one it could not judge stays UNJUDGED."""
+        asked = [sample for sample in samples if id(sample) in self._asked]
+        results = self._verification.collect([self._asked[id(sample)] for sample in asked])
+        for sample, result in zip(asked, results, strict=True):
+            if result is not None:
+                sample.grade, sample.detail = result.grade, result.detail

@@ -22,10 +22,11 @@ from trainer.learning.learner import Learner
 from trainer.loop import Parts
 from trainer.metrics import MetricsWriter
 from trainer.model import load_base, load_tokenizer, resolve_model
-from trainer.proposing import Speaker, sample_proposals, validate_proposals
+from trainer.proposing import ProposalGrader, plan_proposals
 from trainer.publication import Publisher
 from trainer.rollout.engine import EngineSettings, VllmEngine
 from trainer.rollout.prompts import ChatFormat, ask_for_proposal
+from trainer.sampling import Sampler, Speaker
 from trainer.store import RunStore, StoreError
 from trainer.tasks.buffer import ProblemBuffer
 from trainer.tasks.seeds import load_seeds, make_problems
@@ -86,11 +87,16 @@ def start_run(
             _pin_image(config, store, preflight)
             chat = ChatFormat(load_tokenizer(preflight.model_path))
             base = load_base(preflight.model_path, config.model.learner_dtype)
-            learner = Learner(base, lora=config.lora, learning=config.learning)
+            learner = Learner(
+                base,
+                lora=config.lora,
+                learning=config.learning,
+                max_new_tokens=config.rollout.max_new_tokens,
+            )
             if found is None:
                 state = make_state(config, verification, learner, chat, watcher)
             else:
-                state = checkpoint.restore(found, store, learner)
+                state = checkpoint.restore(found, store, learner.adapters)
             watcher.notice("waiting for vLLM")
             publisher = Publisher(store, learner, engine.result(), probe_ids=chat.encode(_PROBE_QUESTION))
             parts = Parts(
@@ -108,7 +114,7 @@ def start_run(
             _publish_all(parts)
             if found is None:
                 measure_warmup(parts)
-                checkpoint.save(store, state, learner, config)
+                checkpoint.save(store, state, learner.adapters, config)
         except BaseException:
             verification.close()
             if engine.exception() is None:
@@ -156,10 +162,12 @@ def make_state(
     for role, count in ((Role.TEACHER, config.population.teachers), (Role.STUDENT, config.population.students)):
         for _ in range(count):
             member = Member(uid=make_uid(state, role), role=role, rating=rating)
-            learner.add(member.uid, seed=generator.randrange(2**31))
+            learner.adapters.add(member.uid, seed=generator.randrange(2**31))
             state.members.append(member)
     if config.warmup.enabled:
         for role in Role:
+            if not state.of_role(role):
+                continue
             examples = make_examples(role, problems, chat, config, generator)
             warm_up(
                 role,
@@ -185,7 +193,8 @@ def validate_seeds(verification: Verification, config: TrainerConfig, watcher: W
     seeds = load_seeds()
     proposals = [Proposal(kind=kinds[0], program=seed.program, arguments=seed.inputs) for seed in seeds]
     watcher.notice(f"validating {len(seeds)} seed tasks at the verifier")
-    results = verification.validate([(proposal, Asker("seed", "seed", 0)) for proposal in proposals], runs=1)
+    asker = Asker("seed", "seed", 0)
+    results = verification.collect([verification.submit_proposal(proposal, asker, runs=1) for proposal in proposals])
     problems: list[Problem] = []
     for number, (seed, result) in enumerate(zip(seeds, results, strict=True)):
         if result is None or not result.valid:
@@ -207,26 +216,23 @@ def _publish_all(parts: Parts) -> None:
 def measure_warmup(parts: Parts) -> None:
     """Sample proposals from the untouched base and from a teacher; record the share of valid ones of each."""
     count = parts.config.warmup.measure_proposals // parts.config.tasks.proposals_per_prompt
-    if not parts.config.warmup.enabled or count < 1:
+    teachers = parts.state.of_role(Role.TEACHER)
+    if not parts.config.warmup.enabled or count < 1 or not teachers:
         return
-    teacher = parts.state.of_role(Role.TEACHER)[0]
+    teacher = teachers[0]
     speakers = [
         Speaker("base", 0, None),
         Speaker(teacher.uid, teacher.version, parts.publisher.served(teacher.uid)),
     ]
     generator = random.Random(parts.config.run.seed)
     buffer = ProblemBuffer(parts.state.problems, capacity=parts.config.tasks.buffer_size)
-    samples = sample_proposals(
-        speakers,
-        parts.engine,
-        parts.chat,
-        buffer,
-        parts.config,
-        step=0,
-        prompts_per_speaker=count,
-        generator=generator,
+    questions = plan_proposals(
+        speakers, parts.chat, buffer, parts.config, step=0, prompts_per_speaker=count, generator=generator
     )
-    validate_proposals(samples, parts.verification, buffer, parts.config, step=0)
+    grader = ProposalGrader(parts.verification, parts.chat, buffer, parts.config, step=0)
+    sampler = Sampler(parts.engine, parts.chat, parts.config.rollout)
+    samples = [sample for _, sample in sampler.sample(questions, generator, grader.submit)]
+    grader.finish(samples)
     shares = {}
     for speaker in speakers:
         own = [sample.grade for sample in samples if sample.member == speaker.uid]

@@ -4,7 +4,7 @@ Three-valued on purpose: a result, or None when the verifier could not say. None
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +20,6 @@ from populora.verifier.v1 import verifier_pb2 as pb
 from trainer.config import VerifierConfig
 from trainer.domain import Grade, Problem, Proposal, TaskKind, Value
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -104,32 +103,36 @@ class Verification:
         names = ("server_version", "engine", "image_digest", "python_version")
         return {name: getattr(info, name) for name in names} | {"degraded": ",".join(info.degraded)}
 
-    def validate(self, items: Sequence[tuple[Proposal, Asker]], *, runs: int = 0) -> list[Validation | None]:
-        """Validate proposals; None where the verifier failed."""
+    def submit_proposal(self, proposal: Proposal, asker: Asker, *, runs: int = 0) -> "Future[Validation | None]":
+        """Have a proposal validated; the result is None if the verifier failed. `runs` 0 is the config's number."""
         count = runs or self._config.determinism_runs
-        return self._map(lambda item: self._validate_one(*item, count), items)
+        return self._submit(lambda: self._validate_one(proposal, asker, count))
 
-    def judge(self, items: Sequence[tuple[Problem, str, Asker]]) -> list[Judgement | None]:
-        """Judge answer texts; None where the verifier failed."""
-        return self._map(lambda item: self._judge_one(*item), items)
+    def submit_answer(self, problem: Problem, answer: str, asker: Asker) -> "Future[Judgement | None]":
+        """Have an answer text judged; the result is None if the verifier failed."""
+        return self._submit(lambda: self._judge_one(problem, answer, asker))
+
+    def collect(self, futures: "Sequence[Future[Result | None]]") -> list[Result | None]:
+        """Wait for submitted questions and return their results in order."""
+        results = [future.result() for future in futures]
+        if results and all(result is None for result in results):
+            raise VerifierDefectError(f"the verifier at {self._config.address} failed on all {len(results)} requests")
+        return results
 
     def close(self) -> None:
         """End all waiting and close the client."""
         self._client.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def _map(self, ask: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
-        def guarded(item: Item) -> Result | None:
+    def _submit(self, ask: Callable[[], Result]) -> "Future[Result | None]":
+        def guarded() -> Result | None:
             try:
-                return ask(item)
+                return ask()
             except (VerifierDefectError, VerifierTimeoutError, RequestRefusedError, _GarbageError) as error:
                 self._on_trouble(f"a sample is masked: {error}")
                 return None
 
-        results = list(self._pool.map(guarded, items))
-        if items and all(result is None for result in results):
-            raise VerifierDefectError(f"the verifier at {self._config.address} failed on all {len(items)} requests")
-        return results
+        return self._pool.submit(guarded)
 
     def _check_image(self, provenance: pb.Provenance) -> None:
         if self.pinned_digest and provenance.image_digest != self.pinned_digest:

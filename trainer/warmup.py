@@ -69,14 +69,14 @@ def warm_up(
     """
     settings = config.warmup
     uid = f"warmup-{role}"
-    learner.add(uid, seed=generator.randrange(2**31))
+    learner.adapters.add(uid, seed=generator.randrange(2**31))
     batches = plan_batches(examples, settings.steps, settings.batch_size, generator)
     for step, batch in enumerate(batches):
         rate = settings.learning_rate * (1 - step / settings.steps)
         notice(role, step + 1, learner.imitate(uid, batch, learning_rate=rate))
-    taught = read_update(learner.get_weights(uid))
+    taught = read_update(learner.adapters.get_weights(uid))
     for member in members:
         noise = torch.Generator().manual_seed(generator.randrange(2**31))
         child = mutate_gaussian(taught, strength=settings.perturbation, generator=noise)
-        learner.set_weights(member.uid, write_update(child.update))
-    learner.drop(uid)
+        learner.adapters.set_weights(member.uid, write_update(child.update))
+    learner.adapters.drop(uid)

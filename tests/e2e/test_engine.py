@@ -12,8 +12,15 @@ import torch
 
 from trainer.config import LearningConfig, LoraConfig
 from trainer.learning.learner import Learner
-from trainer.learning.logprobs import TokenSequence, compute_logprobs
-from trainer.rollout.engine import AdapterVersion, EngineError, EngineSettings, GenerationRequest, VllmEngine
+from trainer.learning.logprobs import TokenSequence
+from trainer.rollout.engine import (
+    AdapterVersion,
+    EngineError,
+    EngineSettings,
+    GenerationRequest,
+    VllmEngine,
+    generate_all,
+)
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 LORA = LoraConfig(rank=8, alpha=16)
@@ -53,12 +60,14 @@ def _save_tokenizer(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def learner(model) -> Learner:
-    learner = Learner(model[0], lora=LORA, learning=LearningConfig())
+    learner = Learner(model[0], lora=LORA, learning=LearningConfig(), max_new_tokens=12)
     generator = torch.Generator().manual_seed(1)
     for uid in ("t00", "t01"):
-        learner.add(uid, seed=3)
-        weights = learner.get_weights(uid)
-        learner.set_weights(uid, {n: torch.randn(w.shape, generator=generator) * 0.3 for n, w in weights.items()})
+        learner.adapters.add(uid, seed=3)
+        weights = learner.adapters.get_weights(uid)
+        learner.adapters.set_weights(
+            uid, {n: torch.randn(w.shape, generator=generator) * 0.3 for n, w in weights.items()}
+        )
     return learner
 
 
@@ -81,7 +90,7 @@ def adapters(
     folder = tmp_path_factory.mktemp("adapters")
     found = {}
     for number, uid in enumerate(("t00", "t01"), start=1):
-        learner.save_adapter(uid, folder / uid)
+        learner.adapters.save(uid, folder / uid)
         found[uid] = AdapterVersion(f"{uid}@0", number, str(folder / uid))
         engine.publish(found[uid])
     return found
@@ -95,13 +104,12 @@ def test_a_mixed_batch_gives_everyone_its_own_log_probabilities(engine, learner,
     """Base and two adapters in one batch: log-probs agree with the learner to 1e-3, and with no other adapter."""
     speakers = [None, adapters["t00"], adapters["t01"]] * len(PROMPTS)
     requests = [ask(prompt, adapter) for adapter, prompt in zip(speakers, PROMPTS * 3, strict=True)]
-    for request, completions in zip(requests, engine.generate(requests), strict=True):
+    for request, completions in zip(requests, generate_all(engine, requests), strict=True):
         for completion in completions:
             sequence = TokenSequence(request.prompt_ids, completion.token_ids)
             theirs = torch.tensor(completion.logprobs)
             expected = {uid: learner.compute_logprobs(uid, [sequence], temperature=0.8)[0] for uid in adapters}
-            with learner._peft.disable_adapter(), torch.no_grad():
-                expected["base"] = compute_logprobs(model[0], [sequence], temperature=0.8)
+            expected["base"] = learner.compute_logprobs(None, [sequence], temperature=0.8)[0]
             own = request.adapter.name.split("@")[0] if request.adapter else "base"
             gaps = {uid: float((values - theirs).abs().max()) for uid, values in expected.items()}
             assert gaps[own] < 1e-3
@@ -109,7 +117,7 @@ def test_a_mixed_batch_gives_everyone_its_own_log_probabilities(engine, learner,
 
 
 def test_completions_end_with_the_sampled_end_token_or_at_the_limit(engine, adapters) -> None:
-    for completion in engine.generate([ask(PROMPTS[0], adapters["t00"], 8)])[0]:
+    for completion in generate_all(engine, [ask(PROMPTS[0], adapters["t00"], 8)])[0]:
         assert len(completion.token_ids) == len(completion.logprobs)
         assert (completion.finish_reason == "stop") == (completion.token_ids[-1] == 2)
         assert completion.finish_reason == "stop" or len(completion.token_ids) == 12
@@ -118,24 +126,24 @@ def test_completions_end_with_the_sampled_end_token_or_at_the_limit(engine, adap
 def test_a_bad_adapter_is_refused_and_the_others_are_served_on(engine, adapters, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="add"):
         engine.publish(AdapterVersion("t09@0", 99, str(tmp_path / "missing")))
-    assert engine.generate([ask(PROMPTS[1], adapters["t01"])])
+    assert generate_all(engine, [ask(PROMPTS[1], adapters["t01"])])
     with pytest.raises(EngineError, match="not published"):
-        engine.generate([ask(PROMPTS[1], AdapterVersion("t09@0", 99, "x"))])
+        generate_all(engine, [ask(PROMPTS[1], AdapterVersion("t09@0", 99, "x"))])
 
 
 def test_a_new_version_is_served_and_the_old_one_is_not(engine, learner, adapters, tmp_path: Path) -> None:
-    learner.add("t02", seed=5)
-    learner.set_weights("t02", {n: w * 2 for n, w in learner.get_weights("t00").items()})
-    learner.save_adapter("t02", tmp_path / "v1")
+    learner.adapters.add("t02", seed=5)
+    learner.adapters.set_weights("t02", {n: w * 2 for n, w in learner.adapters.get_weights("t00").items()})
+    learner.adapters.save("t02", tmp_path / "v1")
     fresh = AdapterVersion("t00@1", 3, str(tmp_path / "v1"))
     engine.publish(fresh)
     engine.retire(adapters["t00"])
-    completion = engine.generate([ask(PROMPTS[0], fresh, 1)])[0][0]
+    completion = generate_all(engine, [ask(PROMPTS[0], fresh, 1)])[0][0]
     sequence = TokenSequence(PROMPTS[0], completion.token_ids)
     ours = learner.compute_logprobs("t02", [sequence], temperature=0.8)[0]
     assert float((ours - torch.tensor(completion.logprobs)).abs().max()) < 1e-3
     with pytest.raises(EngineError, match="not published"):
-        engine.generate([ask(PROMPTS[0], adapters["t00"])])
+        generate_all(engine, [ask(PROMPTS[0], adapters["t00"])])
 
 
 def test_a_killed_worker_is_an_error_that_names_its_log_and_leaves_nothing(engine, adapters) -> None:
@@ -145,7 +153,7 @@ def test_a_killed_worker_is_an_error_that_names_its_log_and_leaves_nothing(engin
     assert len(members) >= 2
     os.kill(group, signal.SIGKILL)
     with pytest.raises(EngineError, match=r"vllm\.log"):
-        engine.generate([ask(PROMPTS[0], adapters["t01"])])
+        generate_all(engine, [ask(PROMPTS[0], adapters["t01"])])
     deadline = time.monotonic() + 10
     while any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in members):
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Log-probabilities of completions under a causal model, without a tokens x vocabulary matrix in memory.
+"""Log-probabilities of completions under a causal model, in micro-batches of similar lengths.
 
 Shapes: _B sequences of a micro-batch, _L padded positions, _T flat completion tokens, _D hidden, _V vocabulary.
 Masks come from lengths, never from token values: the end token a model sampled is part of its completion.
@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
-_CHUNK_TOKENS = 256
+from trainer.learning.projection import project
+
+CHUNK_TOKENS = 256
+_SCORE_TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,21 @@ def plan_micro_batches(sequences: Sequence[TokenSequence], max_tokens: int) -> l
     return batches
 
 
-def compute_logprobs(model: Any, sequences: Sequence[TokenSequence], *, temperature: float) -> torch.Tensor:
-    """Return log-probabilities of all completion tokens, [T], in order of the sequences; gradients flow.
+def score_tokens(
+    model: Any,
+    sequences: Sequence[TokenSequence],
+    *,
+    temperature: float,
+    chunk_tokens: int = CHUNK_TOKENS,
+    entropy_gradient: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log-probabilities and entropies of all completion tokens, float32 [T] each, in order of the sequences.
 
     Args:
         model: a causal language model of transformers (adapters injected).
         sequences: the micro-batch; the completions are predicted, the prompts only condition.
         temperature: the logits are divided by it, as the sampler did.
+        chunk_tokens: see `projection.project`, as `entropy_gradient`.
     """
     device = next(model.parameters()).device
     lengths = [len(sequence) for sequence in sequences]
@@ -56,24 +66,27 @@ def compute_logprobs(model: Any, sequences: Sequence[TokenSequence], *, temperat
     targets_T = torch.cat([torch.tensor(sequence.completion_ids) for sequence in sequences]).to(device)
     # No attention mask: padding is at the end, and a causal model's earlier positions do not see it.
     hidden_BLD = model.base_model(input_ids=ids_BL.to(device)).last_hidden_state
-    hidden_TD = hidden_BLD[predicts_BL.to(device)]
-    return _project(model.get_output_embeddings(), hidden_TD, targets_T, temperature)
+    return project(
+        model.get_output_embeddings(),
+        hidden_BLD[predicts_BL.to(device)],
+        targets_T,
+        temperature=temperature,
+        chunk_tokens=chunk_tokens,
+        entropy_gradient=entropy_gradient,
+    )
 
 
-def _project(head: Any, hidden_TD: torch.Tensor, targets_T: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Apply head and log-softmax in chunks; the logits of a chunk are made again in the backward pass."""
+@torch.no_grad()
+def check_scores(model: Any) -> None:
+    """Compare `score_tokens` with the model's own logits on a few tokens.
 
-    def of_chunk(hidden_CD: torch.Tensor, targets_C: torch.Tensor) -> torch.Tensor:
-        logits_CV = head(hidden_CD).float()
-        if temperature != 1.0:
-            logits_CV = logits_CV / temperature
-        return -torch.nn.functional.cross_entropy(logits_CV, targets_C, reduction="none")
-
-    pieces = []
-    for start in range(0, len(targets_T), _CHUNK_TOKENS):
-        window = slice(start, start + _CHUNK_TOKENS)
-        if hidden_TD.requires_grad:
-            pieces.append(checkpoint(of_chunk, hidden_TD[window], targets_T[window], use_reentrant=False))
-        else:
-            pieces.append(of_chunk(hidden_TD[window], targets_T[window]))
-    return torch.cat(pieces)
+    Raises:
+        ValueError: they differ: the model does something to its logits (caps or scales them) that is not done here.
+    """
+    ids = tuple(range(3, 11))
+    ours_T, _ = score_tokens(model, [TokenSequence(ids[:1], ids[1:])], temperature=1.0)
+    logits_LV = model(input_ids=torch.tensor([ids], device=ours_T.device), use_cache=False).logits[0].float()
+    theirs_T = logits_LV[:-1].log_softmax(-1).gather(1, torch.tensor(ids[1:], device=ours_T.device)[:, None])[:, 0]
+    difference = float((ours_T - theirs_T).abs().max())
+    if difference > _SCORE_TOLERANCE:
+        raise ValueError(f"log-probabilities of this kind of model cannot be computed here: off by {difference:.2g}")

@@ -1,63 +1,148 @@
-"""The policy-gradient loss, as a pure function of log-probabilities.
+"""The policy-gradient loss, as pure functions of log-probabilities.
 
-Shapes: _T is the flat axis of all completion tokens of a micro-batch.
+Shapes: _B samples of a micro-batch, _S samples of an optimizer batch, _T the flat axis of all completion tokens of a
+micro-batch, sample after sample.
 """
 
 from dataclasses import dataclass
 
 import torch
 
+from trainer.config import Aggregation, LearningConfig
+
 _LOG_RATIO_MAX = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """What the loss of a micro-batch is made of; all but the first two are constants."""
+
+    logprobs_T: torch.Tensor
+    """Of the sampled tokens under the adapter now, with gradient."""
+    entropies_T: torch.Tensor
+    """Of the whole distributions, in nats, with gradient if the loss needs one."""
+    old_logprobs_T: torch.Tensor
+    """Under the adapter at the start of the update."""
+    sampler_logprobs_T: torch.Tensor
+    """As the engine reported them; NaN where it did not."""
+    advantages_T: torch.Tensor
+    weights_T: torch.Tensor
+    """Share of each token in the mean of the optimizer batch, see `weigh_samples`."""
+    lengths_B: torch.Tensor
+    """Completion tokens of each sample; they sum up to T."""
+    reference_logprobs_T: torch.Tensor | None = None
+    """Under the frozen base; only needed with a KL term."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoss:
-    """Sum of token losses (divide by the tokens of the whole optimizer batch) and statistics, as sums over tokens."""
+    """The micro-batch's share of the loss, and statistics as sums over its tokens (maxima where the name says so)."""
 
-    loss_sum: torch.Tensor
-    clipped_sum: float
-    weight_sum: float
-    weight_max: float
-    difference_sum: float
-    """Sum of |log-probability difference| between learner and sampler."""
-    difference_max: float
+    loss: torch.Tensor
+    statistics: dict[str, float]
 
 
-def clipped_policy_loss(
-    logprobs_T: torch.Tensor,
-    old_logprobs_T: torch.Tensor,
-    sampler_logprobs_T: torch.Tensor,
-    advantages_T: torch.Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    importance_cap: float,
-) -> PolicyLoss:
-    """PPO's clipped objective (arXiv:1707.06347, eq. 7) with clip-higher and truncated importance weights.
-
-    loss = - sum_t w_t min(rho_t A_t, clip(rho_t, 1 - low, 1 + high) A_t), with rho = pi / pi_old and
-    w = min(pi_old / pi_sampler, cap), both from log-probabilities; w carries no gradient. w corrects for the
-    sampler's other precision and kernels (token-level TIS, Yao et al. 2025).
+def weigh_samples(lengths_S: torch.Tensor, aggregation: Aggregation, *, max_tokens: int) -> torch.Tensor:
+    """Return the weight of each token of each sample, float [S], so that sums over micro-batches give the mean.
 
     Args:
-        logprobs_T: of the sampled tokens under the adapter now, with gradient.
-        old_logprobs_T: under the adapter at the start of the update.
-        sampler_logprobs_T: as reported by the engine.
-        advantages_T: of each token's sample.
+        lengths_S: completion tokens of the samples of the whole optimizer batch.
+        aggregation:
+            `token_mean`: 1 / sum of lengths (DAPO, arXiv:2503.14476, eq. 8; REINFORCE++);
+            `sequence_mean`: 1 / (S T_i) (GRPO, arXiv:2402.03300, eq. 3);
+            `constant`: 1 / (S max_tokens) (Dr. GRPO, arXiv:2503.20783).
+        max_tokens: longest completion that could have been sampled.
     """
-    ratio_T = (logprobs_T - old_logprobs_T).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp()
-    clipped_T = ratio_T.clamp(1 - clip_low, 1 + clip_high)
+    lengths_S = lengths_S.float()
+    if aggregation == "token_mean":
+        return torch.ones_like(lengths_S) / lengths_S.sum()
+    if aggregation == "sequence_mean":
+        return 1 / (len(lengths_S) * lengths_S)
+    return torch.ones_like(lengths_S) / (len(lengths_S) * max_tokens)
+
+
+def policy_loss(tokens: TokenBatch, config: LearningConfig) -> PolicyLoss:
+    """Return sum_t weight_t (c_t L_t + kl D_t - entropy H_t).
+
+    L is PPO's clipped loss (`clip_objective`), c corrects for the sampler (`correct_importance`), D is the divergence
+    from the frozen base (`estimate_kl`) and H the entropy, each with its coefficient in the config.
+    """
+    ratio_T = (tokens.logprobs_T - tokens.old_logprobs_T).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp()
+    objective_T = clip_objective(ratio_T, tokens.advantages_T, config)
+    correction_T, difference_T = correct_importance(tokens, config)
+    loss_T = -correction_T * objective_T
+    statistics = _measure(ratio_T.detach(), tokens, correction_T, difference_T, config)
+    if tokens.reference_logprobs_T is not None:
+        kl_T = estimate_kl(tokens.logprobs_T, tokens.reference_logprobs_T, config.kl_estimator)
+        loss_T = loss_T + config.kl_coefficient * kl_T
+        statistics["kl"] = float(kl_T.detach().sum())
+    if config.entropy_coefficient:
+        loss_T = loss_T - config.entropy_coefficient * tokens.entropies_T
+    return PolicyLoss((tokens.weights_T * loss_T).sum(), statistics)
+
+
+def clip_objective(ratio_T: torch.Tensor, advantages_T: torch.Tensor, config: LearningConfig) -> torch.Tensor:
+    """PPO's clipped objective (arXiv:1707.06347, eq. 7), to be maximised: min(rho A, clip(rho, 1 - low, 1 + high) A).
+
+    With two bounds, so that the upper can be higher (arXiv:2503.14476), and for A < 0 no lower than dual * A (dual
+    clip, arXiv:1912.09729, eq. 5).
+    """
+    clipped_T = ratio_T.clamp(1 - config.clip_low, 1 + config.clip_high)
     objective_T = torch.minimum(ratio_T * advantages_T, clipped_T * advantages_T)
+    if config.clip_dual is None:
+        return objective_T
+    return torch.where(advantages_T < 0, torch.maximum(objective_T, config.clip_dual * advantages_T), objective_T)
+
+
+def correct_importance(tokens: TokenBatch, config: LearningConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return weights that correct for the sampler's other precision and kernels, and the log-probability differences.
+
+    With d = log pi_old - log pi_sampler per token, or its sum over a completion for the `sequence_` forms:
+    `truncate` is min(e^d, cap) (truncated importance sampling, Yao et al. 2025), `mask` is e^d where
+    floor <= e^d <= cap and else 0 (IcePop; TRL's default is the sequence form without a floor). Both [T], no gradient.
+    """
     with torch.no_grad():
         # Where the sampler reports no number there is nothing to correct for.
-        difference_T = (old_logprobs_T - sampler_logprobs_T).nan_to_num(nan=0.0, posinf=_LOG_RATIO_MAX)
-        weight_T = difference_T.clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp().clamp_max(importance_cap)
-        is_clipped_T = ratio_T * advantages_T > clipped_T * advantages_T
-    return PolicyLoss(
-        loss_sum=-(weight_T * objective_T).sum(),
-        clipped_sum=float(is_clipped_T.sum()),
-        weight_sum=float(weight_T.sum()),
-        weight_max=float(weight_T.max()),
-        difference_sum=float(difference_T.abs().sum()),
-        difference_max=float(difference_T.abs().max()),
-    )
+        difference_T = (tokens.old_logprobs_T - tokens.sampler_logprobs_T).nan_to_num(nan=0.0, posinf=_LOG_RATIO_MAX)
+        if config.importance == "off":
+            return torch.ones_like(difference_T), difference_T
+        log_T = difference_T
+        if config.importance.startswith("sequence"):
+            sums_B = torch.stack([part.sum() for part in difference_T.split(tokens.lengths_B.tolist())])
+            log_T = sums_B.repeat_interleave(tokens.lengths_B.to(sums_B.device))
+        weight_T = log_T.clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp()
+        if config.importance.endswith("truncate"):
+            return weight_T.clamp_max(config.importance_cap), difference_T
+        inside_T = (weight_T >= config.importance_floor) & (weight_T <= config.importance_cap)
+        return torch.where(inside_T, weight_T, 0.0), difference_T
+
+
+def estimate_kl(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor, estimator: str) -> torch.Tensor:
+    """Estimate KL(pi, reference) per sampled token (Schulman 2020, "Approximating KL divergence"), [T], with gradient.
+
+    With d = log reference - log pi: `k3` is e^d - d - 1 (GRPO), `k2` is d^2 / 2 (REINFORCE++ with baseline).
+    """
+    difference_T = (reference_logprobs_T - logprobs_T).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX)
+    if estimator == "k2":
+        return difference_T.square() / 2
+    return difference_T.exp() - difference_T - 1
+
+
+def _measure(
+    ratio_T: torch.Tensor,
+    tokens: TokenBatch,
+    correction_T: torch.Tensor,
+    difference_T: torch.Tensor,
+    config: LearningConfig,
+) -> dict[str, float]:
+    is_low_T = (ratio_T < 1 - config.clip_low) & (tokens.advantages_T < 0)
+    is_high_T = (ratio_T > 1 + config.clip_high) & (tokens.advantages_T > 0)
+    return {
+        "entropy": float(tokens.entropies_T.detach().sum()),
+        "clip_ratio/low_mean": float(is_low_T.sum()),
+        "clip_ratio/high_mean": float(is_high_T.sum()),
+        "sampling/importance_sampling_ratio/mean": float(correction_T.sum()),
+        "sampling/importance_sampling_ratio/max": float(correction_T.max()),
+        "sampling/sampling_logp_difference/mean": float(difference_T.abs().sum()),
+        "sampling/sampling_logp_difference/max": float(difference_T.abs().max()),
+    }

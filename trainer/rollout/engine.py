@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -49,6 +49,8 @@ class GenerationRequest:
     max_tokens: int
     temperature: float
     """0 is greedy. Nothing else shapes the distribution, so that the learner can compute the same one."""
+    seed: int = 0
+    """What a deterministic engine samples from. vLLM ignores it: with chunked prefill seeds kill it on a CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,22 @@ class Engine(Protocol):
         """Unload an adapter version that no request uses any more."""
         ...
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[list[Completion]]:
-        """Sample; the result has one list per request, in order. Raises EngineError."""
+    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[tuple[int, list[Completion]]]:
+        """Sample; yields (index of the request, its completions) as requests finish, in any order.
+
+        To be consumed to its end before anything else is asked. Raises EngineError.
+        """
         ...
 
     def close(self) -> None:
         """End the engine and all its processes."""
         ...
+
+
+def generate_all(engine: Engine, requests: Sequence[GenerationRequest]) -> list[list[Completion]]:
+    """Sample and return the completions of every request, in order."""
+    found = dict(engine.generate(requests))
+    return [found[index] for index in range(len(requests))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +131,16 @@ class VllmEngine:
         if self._published.pop(adapter.number, None) is not None:
             self._call({"op": "remove", "number": adapter.number})
 
-    def generate(self, requests: Sequence[GenerationRequest]) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[tuple[int, list[Completion]]]:
         """See `Engine.generate`."""
-        if not requests:
-            return []
         for request in requests:
             if request.adapter is not None and request.adapter.number not in self._published:
                 raise EngineError(f"adapter {request.adapter.name} is not published")
-        reply = self._call({"op": "generate", "requests": [asdict(request) for request in requests]})
-        return [
-            [Completion(tuple(c["token_ids"]), tuple(c["logprobs"]), c["finish_reason"]) for c in completions]
-            for completions in reply["completions"]
-        ]
+        self._send({"op": "generate", "requests": [asdict(request) for request in requests]})
+        for _ in requests:
+            reply = self._receive("generate")
+            yield reply["index"], [_read_completion(completion) for completion in reply["completions"]]
+        self._receive("generate")
 
     def close(self) -> None:
         """See `Engine.close`."""
@@ -162,17 +171,26 @@ class VllmEngine:
         self._call({"op": "start", **asdict(self._settings)}, timeout_s=_START_TIMEOUT_S)
 
     def _call(self, message: dict[str, Any], *, timeout_s: float = _CALL_TIMEOUT_S) -> dict[str, Any]:
-        self._socket.settimeout(timeout_s)
+        self._send(message)
+        return self._receive(message["op"], timeout_s=timeout_s)
+
+    def _send(self, message: dict[str, Any]) -> None:
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise self._explain(f"vLLM did not take {message['op']}: {error}") from error
+
+    def _receive(self, operation: str, *, timeout_s: float = _CALL_TIMEOUT_S) -> dict[str, Any]:
+        self._socket.settimeout(timeout_s)
+        try:
             line = self._reader.readline()
         except OSError as error:
-            raise self._explain(f"vLLM did not answer {message['op']}: {error}") from error
+            raise self._explain(f"vLLM did not answer {operation}: {error}") from error
         if not line:
-            raise self._explain(f"vLLM died during {message['op']}")
+            raise self._explain(f"vLLM died during {operation}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            raise EngineError(f"vLLM refused {message['op']}: {reply['error']}")
+            raise EngineError(f"vLLM refused {operation}: {reply['error']}")
         return reply
 
     def _explain(self, text: str) -> EngineError:
@@ -186,6 +204,10 @@ class VllmEngine:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
+
+
+def _read_completion(entry: dict[str, Any]) -> Completion:
+    return Completion(tuple(entry["token_ids"]), tuple(entry["logprobs"]), entry["finish_reason"])
 
 
 def make_environment(threads: int) -> dict[str, str]:

@@ -18,12 +18,14 @@ from typing import Any
 class Worker:
     """Holds the engine and executes one message at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
         self._llm: Any = None
         self._adapters: dict[int, Any] = {}
+        self._num_requests = 0
 
     def handle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Execute one message and return the reply."""
+        """Execute one message and return the last reply to it."""
         operation = message.pop("op")
         methods: dict[str, Callable[..., dict[str, Any] | None]] = {
             "start": self.start,
@@ -78,27 +80,39 @@ class Worker:
         self._llm.llm_engine.remove_lora(number)
         self._adapters.pop(number, None)
 
-    def generate(self, *, requests: list[dict[str, Any]]) -> dict[str, Any]:
-        """Sample all requests in one batch."""
-        from vllm import SamplingParams
+    def generate(self, *, requests: list[dict[str, Any]]) -> None:
+        """Sample all requests in one batch; each is answered when its completions are there."""
+        engine = self._llm.llm_engine
+        indices: dict[str, int] = {}
+        for index, request in enumerate(requests):
+            adapter = self._adapters[request["adapter"]["number"]] if request["adapter"] else None
+            prompt = {"prompt_token_ids": request["prompt_ids"]}
+            self._num_requests += 1
+            name = str(self._num_requests)
+            indices[name] = index
+            engine.add_request(name, prompt, _make_params(request), lora_request=adapter)
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.finished:
+                    completions = [_describe(sample) for sample in output.outputs]
+                    self._send({"index": indices[output.request_id], "completions": completions})
 
-        prompts = [{"prompt_token_ids": request["prompt_ids"]} for request in requests]
-        params = [
-            SamplingParams(
-                n=request["num_samples"],
-                temperature=request["temperature"],
-                max_tokens=request["max_tokens"],
-                top_p=1.0,
-                top_k=0,
-                min_p=0.0,
-                logprobs=0,
-                detokenize=False,
-            )
-            for request in requests
-        ]
-        adapters = [self._adapters[r["adapter"]["number"]] if r["adapter"] else None for r in requests]
-        outputs = self._llm.generate(prompts, params, lora_request=adapters, use_tqdm=False)
-        return {"completions": [[_describe(sample) for sample in output.outputs] for output in outputs]}
+
+def _make_params(request: dict[str, Any]) -> Any:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        n=request["num_samples"],
+        temperature=request["temperature"],
+        max_tokens=request["max_tokens"],
+        top_p=1.0,
+        top_k=0,
+        min_p=0.0,
+        logprobs=0,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
 
 
 def _describe(sample: Any) -> dict[str, Any]:
@@ -126,13 +140,17 @@ def main() -> None:
     _watch_parent()
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.set_inheritable(False)
-    reader, worker = sock.makefile("rb"), Worker()
+
+    def send(reply: dict[str, Any]) -> None:
+        sock.sendall(json.dumps(reply).encode() + b"\n")
+
+    reader, worker = sock.makefile("rb"), Worker(send)
     for line in reader:
         try:
             reply = worker.handle(json.loads(line))
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"[:2000]}
-        sock.sendall(json.dumps(reply).encode() + b"\n")
+        send(reply)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from trainer.checkpoint import RunState
 from trainer.config import ConfigError, TrainerConfig, load_config
 from trainer.domain import Member, Rating, Role
 from trainer.evolving import make_uid
-from trainer.learning.learner import Learner, hash_weights
+from trainer.learning.adapters import hash_weights
+from trainer.learning.learner import Learner
 from trainer.loop import Loop, Parts
 from trainer.metrics import MetricsWriter
 from trainer.publication import Publisher
@@ -44,7 +45,9 @@ def make_parts(
     tiny, folder: Path, *, resume: bool = False, lose_every: int = 0, overrides: list[str] | None = None
 ) -> Parts:
     config = load_config([], [*SETTINGS, *(overrides or [])])
-    learner = Learner(copy.deepcopy(tiny), lora=config.lora, learning=config.learning)
+    learner = Learner(
+        copy.deepcopy(tiny), lora=config.lora, learning=config.learning, max_new_tokens=config.rollout.max_new_tokens
+    )
     if resume:
         store = RunStore.open(folder)
         try:
@@ -52,7 +55,7 @@ def make_parts(
         except BaseException:
             store.close()
             raise
-        state = checkpoint.restore(found, store, learner)
+        state = checkpoint.restore(found, store, learner.adapters)
     else:
         store = RunStore.create(folder.parent, folder.name)
         store.close()
@@ -63,14 +66,14 @@ def make_parts(
         for role in Role:
             for _ in range(2):
                 uid = make_uid(state, role)
-                learner.add(uid, seed=len(state.members))
+                learner.adapters.add(uid, seed=len(state.members))
                 state.members.append(Member(uid=uid, role=role, rating=Rating(25.0, 25 / 3)))
     engine = ScriptedEngine()
     publisher = Publisher(store, learner, engine, probe_ids=(5, 6, 7))
     for member in state.members:
         publisher.publish(member, state)
     if not resume:
-        checkpoint.save(store, state, learner, config)
+        checkpoint.save(store, state, learner.adapters, config)
     return Parts(
         config=config, store=store, state=state, learner=learner, engine=engine, publisher=publisher,
         verification=ScriptedVerification(lose_every=lose_every), chat=LetterChat(),
@@ -92,7 +95,7 @@ def stop(parts: Parts) -> None:
 def fingerprint(parts: Parts) -> dict[str, object]:
     state = parts.state
     return {
-        "weights": {m.uid: hash_weights(parts.learner.get_weights(m.uid)) for m in state.members},
+        "weights": {m.uid: hash_weights(parts.learner.adapters.get_weights(m.uid)) for m in state.members},
         "members": [(m.uid, m.version, m.rating, m.parents, m.games) for m in state.members],
         "problems": [p.uid for p in state.problems],
         "random": state.generator.getstate(),
@@ -164,9 +167,27 @@ def test_trouble_of_the_verifier_is_masked_and_never_scored(tiny, tmp_path: Path
     unjudged = [s for s in samples if s["grade"] == "unjudged"]
     assert unjudged
     assert all(s["reward"] is None for s in unjudged)
-    judged = [s for s in samples if s["role"] == "student" and s["grade"] != "unjudged"]
-    assert all(s["reward"] is not None for s in judged)
     assert parts.store.read("metrics")[0]["student/unjudged"] > 0
+
+
+@pytest.mark.parametrize("policy", ["drop", "keep", "resample"])
+def test_a_group_with_a_masked_attempt_is_treated_as_configured(tiny, tmp_path: Path, policy: str) -> None:
+    parts = make_parts(tiny, tmp_path / "run", overrides=[f"tasks.masked_groups={policy}"], lose_every=7)
+    run(parts, 2)
+    samples = [s for s in parts.store.read("attempts") if s["role"] == "student"]
+    metrics = parts.store.read("metrics")
+    masked = {s["group"] for s in samples if s["grade"] == "unjudged"}
+    beside = [s for s in samples if s["group"] in masked and s["grade"] != "unjudged"]
+    whole = [s for s in samples if s["group"] not in masked]
+    assert whole
+    assert all(s["reward"] is not None for s in whole)
+    assert all((s["reward"] is None) == (policy != "keep") for s in beside)
+    if policy == "resample":
+        assert sum(row["student/resampled_groups"] for row in metrics) > len(masked)
+    else:
+        assert beside
+    if policy != "keep":
+        assert sum(row["student/masked_groups"] for row in metrics) == len(masked)
 
 
 def test_every_member_learns_from_its_own_samples_only(tiny, tmp_path: Path) -> None:
