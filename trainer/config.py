@@ -60,8 +60,10 @@ class PopulationConfig(Section):
 
 
 class RolloutConfig(Section):
-    """Sampling and the vLLM worker."""
+    """Sampling and the engine that does it."""
 
+    engine: Literal["vllm", "transformers"] = "vllm"
+    """`transformers` is slow and the same bits every time: for tests and repeatable runs of tiny models."""
     temperature: float = Field(default=1.0, gt=0, le=2)
     max_prompt_tokens: int = Field(default=256, ge=32)
     max_new_tokens: int = Field(default=128, ge=8)
@@ -156,7 +158,7 @@ class LearningConfig(Section):
     """Of the `mask` forms."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Of the divergence from the frozen base; 0 computes none. The base is the same model with adapters off."""
-    kl_estimator: Literal["k3", "k2"] = "k3"
+    kl_estimator: Literal["k3", "k3_weighted", "k2"] = "k3"
     entropy_coefficient: float = Field(default=0.0, ge=0)
     micro_batch_tokens: int = Field(default=2048, ge=64)
     """Padded tokens per forward pass."""

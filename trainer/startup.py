@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
@@ -24,8 +25,9 @@ from trainer.metrics import MetricsWriter
 from trainer.model import load_base, load_tokenizer, resolve_model
 from trainer.proposing import ProposalGrader, plan_proposals
 from trainer.publication import Publisher
-from trainer.rollout.engine import EngineSettings, VllmEngine
+from trainer.rollout.engine import Engine, EngineSettings, VllmEngine
 from trainer.rollout.prompts import ChatFormat, ask_for_proposal
+from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.sampling import Sampler, Speaker
 from trainer.store import RunStore, StoreError
 from trainer.tasks.buffer import ProblemBuffer
@@ -78,9 +80,9 @@ def start_run(
     torch.set_num_threads(threads)
     verification = preflight.verification
     verification.run = store.folder.name
-    settings = make_engine_settings(config, preflight.model_path, threads, found.state.step if found else 0)
+    step = found.state.step if found else 0
     with ThreadPoolExecutor(1) as background:
-        engine = background.submit(VllmEngine, settings, log_path=store.log_path("vllm"))
+        engine = background.submit(make_engine, config, preflight.model_path, threads, step, store.log_path("vllm"))
         try:
             if found is None:
                 store.write_environment(describe_environment(preflight.server))
@@ -97,7 +99,7 @@ def start_run(
                 state = make_state(config, verification, learner, chat, watcher)
             else:
                 state = checkpoint.restore(found, store, learner.adapters)
-            watcher.notice("waiting for vLLM")
+            watcher.notice("waiting for the engine")
             publisher = Publisher(store, learner, engine.result(), probe_ids=chat.encode(_PROBE_QUESTION))
             parts = Parts(
                 config=config,
@@ -130,6 +132,13 @@ def _pin_image(config: TrainerConfig, store: RunStore, preflight: Preflight) -> 
 
 
 _PROBE_QUESTION = ask_for_proposal(TaskKind.DEDUCTION, [], num_cases=1)
+
+
+def make_engine(config: TrainerConfig, model_path: str, threads: int, step: int, log_path: Path) -> Engine:
+    """Start the engine that the config names."""
+    if config.rollout.engine == "transformers":
+        return TransformersEngine(load_base(model_path, config.model.sampler_dtype))
+    return VllmEngine(make_engine_settings(config, model_path, threads, step), log_path=log_path)
 
 
 def make_engine_settings(config: TrainerConfig, model_path: str, threads: int, step: int) -> EngineSettings:

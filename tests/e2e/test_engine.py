@@ -1,36 +1,38 @@
-"""The vLLM engine with a tiny random model in float32: adapters, base and learner agree in one mixed batch."""
+"""What every engine promises, with a tiny random model in float32: adapters, base and learner agree in one batch."""
 
 import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from trainer.config import LearningConfig, LoraConfig
 from trainer.learning.learner import Learner
 from trainer.learning.logprobs import TokenSequence
 from trainer.rollout.engine import (
     AdapterVersion,
+    Engine,
     EngineError,
     EngineSettings,
     GenerationRequest,
     VllmEngine,
     generate_all,
 )
+from trainer.rollout.transformers_engine import TransformersEngine
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 LORA = LoraConfig(rank=8, alpha=16)
 PROMPTS = [(1, 5, 9, 12), (7, 8), (20, 21, 22, 23, 24)]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, str]:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=2,
@@ -71,8 +73,11 @@ def learner(model) -> Learner:
     return learner
 
 
-@pytest.fixture(scope="module")
-def engine(model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmEngine]:
+@pytest.fixture(scope="module", params=[pytest.param("vllm", marks=pytest.mark.vllm), "transformers"])
+def engine(request, model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    if request.param == "transformers":
+        yield TransformersEngine(LlamaForCausalLM.from_pretrained(model[1]))
+        return
     settings = EngineSettings(
         model=model[1], max_loras=3, max_lora_rank=8, target_modules=LORA.target_modules, max_model_len=128,
         max_num_seqs=16, max_num_batched_tokens=64, kv_cache_bytes=64 << 20, dtype="float32",
@@ -84,9 +89,7 @@ def engine(model, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmEngi
 
 
 @pytest.fixture(scope="module")
-def adapters(
-    engine: VllmEngine, learner: Learner, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, AdapterVersion]:
+def adapters(engine: Engine, learner: Learner, tmp_path_factory: pytest.TempPathFactory) -> dict[str, AdapterVersion]:
     folder = tmp_path_factory.mktemp("adapters")
     found = {}
     for number, uid in enumerate(("t00", "t01"), start=1):
@@ -116,6 +119,35 @@ def test_a_mixed_batch_gives_everyone_its_own_log_probabilities(engine, learner,
             assert all(gap > 0.02 for uid, gap in gaps.items() if uid != own), gaps
 
 
+def test_every_request_is_answered_once_with_its_number_of_samples(engine, adapters) -> None:
+    requests = [ask(PROMPTS[i % 3], adapters["t00"] if i % 2 else None, count=1 + i) for i in range(5)]
+    found = list(engine.generate(requests))
+    assert sorted(index for index, _ in found) == [0, 1, 2, 3, 4]
+    assert all(len(completions) == 1 + index for index, completions in found)
+    assert list(engine.generate([])) == []
+
+
+def test_a_number_in_use_is_refused(engine, adapters) -> None:
+    with pytest.raises(EngineError, match="in use"):
+        engine.publish(AdapterVersion("t07@0", adapters["t00"].number, adapters["t00"].folder))
+
+
+def test_greedy_sampling_takes_the_likeliest_token(engine, learner, model) -> None:
+    request = GenerationRequest(prompt_ids=PROMPTS[0], adapter=None, num_samples=1, max_tokens=1, temperature=0.0)
+    (completion,) = generate_all(engine, [request])[0]
+    with learner.adapters.base():
+        likeliest = int(model[0](torch.tensor([PROMPTS[0]])).logits[0, -1].argmax())
+    assert completion.token_ids == (likeliest,)
+
+
+def test_the_plain_engine_repeats_itself_whatever_is_in_the_batch(model) -> None:
+    engine = TransformersEngine(LlamaForCausalLM.from_pretrained(model[1]))
+    one, other = (replace(ask(PROMPTS[0], None, 3), seed=seed) for seed in (1, 2))
+    alone = generate_all(engine, [one])[0]
+    assert generate_all(engine, [other, one])[1] == alone
+    assert generate_all(engine, [other])[0] != alone
+
+
 def test_completions_end_with_the_sampled_end_token_or_at_the_limit(engine, adapters) -> None:
     for completion in generate_all(engine, [ask(PROMPTS[0], adapters["t00"], 8)])[0]:
         assert len(completion.token_ids) == len(completion.logprobs)
@@ -132,7 +164,8 @@ def test_a_bad_adapter_is_refused_and_the_others_are_served_on(engine, adapters,
 
 
 def test_a_new_version_is_served_and_the_old_one_is_not(engine, learner, adapters, tmp_path: Path) -> None:
-    learner.adapters.add("t02", seed=5)
+    if "t02" not in learner.adapters:
+        learner.adapters.add("t02", seed=5)
     learner.adapters.set_weights("t02", {n: w * 2 for n, w in learner.adapters.get_weights("t00").items()})
     learner.adapters.save("t02", tmp_path / "v1")
     fresh = AdapterVersion("t00@1", 3, str(tmp_path / "v1"))
@@ -148,6 +181,8 @@ def test_a_new_version_is_served_and_the_old_one_is_not(engine, learner, adapter
 
 def test_a_killed_worker_is_an_error_that_names_its_log_and_leaves_nothing(engine, adapters) -> None:
     """Last on purpose: it ends the engine of this module."""
+    if not isinstance(engine, VllmEngine):
+        return  # it has no process of its own
     group = engine._process.pid
     members = [p.pid for p in psutil.process_iter() if os.getpgid(p.pid) == group]
     assert len(members) >= 2

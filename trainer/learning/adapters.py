@@ -54,6 +54,9 @@ class AdapterBank:
         self._adapters: dict[str, _Adapter] = {}
         model.requires_grad_(False)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._adapters
+
     def add(self, uid: str, *, seed: int) -> None:
         """Make a fresh adapter: A random, B zero, so the member begins as the base model.
 

@@ -68,9 +68,18 @@ class Learner:
         return self._score(sequences, temperature)
 
     def update(
-        self, uid: str, samples: Sequence[Sample], advantages_S: torch.Tensor, *, temperature: float
+        self,
+        uid: str,
+        samples: Sequence[Sample],
+        advantages_S: torch.Tensor,
+        *,
+        temperature: float,
+        old: Sequence[torch.Tensor] | None = None,
     ) -> dict[str, float]:
         """Make `learning.epochs` optimizer steps on a member's samples.
+
+        Args:
+            old: log-probabilities of the policy that the ratio is taken to, [T] each; None is the adapter as it is now.
 
         Returns:
             Metrics, or `skipped` if there is nothing to learn. Means are over the tokens that were learned from.
@@ -89,7 +98,7 @@ class Learner:
             return {"skipped": 1.0}
         chosen = [samples[i] for i in kept]
         sequences = [TokenSequence(sample.prompt_ids, sample.completion_ids) for sample in chosen]
-        batch = _Batch(chosen, sequences, advantages_S[kept], weights_S[kept])
+        batch = _Batch(chosen, sequences, advantages_S[kept], weights_S[kept], [old[i] for i in kept] if old else None)
         if learning.kl_coefficient > 0:
             batch.reference = self.compute_logprobs(None, sequences, temperature=temperature)
         metrics: dict[str, float] = {}

@@ -74,8 +74,10 @@ def policy_loss(tokens: TokenBatch, config: LearningConfig) -> PolicyLoss:
     statistics = _measure(ratio_T.detach(), tokens, correction_T, difference_T, config)
     if tokens.reference_logprobs_T is not None:
         kl_T = estimate_kl(tokens.logprobs_T, tokens.reference_logprobs_T, config.kl_estimator)
-        loss_T = loss_T + config.kl_coefficient * kl_T
         statistics["kl"] = float(kl_T.detach().sum())
+        # Only weighted by the ratio is the gradient that of the reverse divergence (arXiv:2512.02556, section 3.1).
+        weighted_T = kl_T * ratio_T if config.kl_estimator == "k3_weighted" else kl_T
+        loss_T = loss_T + config.kl_coefficient * weighted_T
     if config.entropy_coefficient:
         loss_T = loss_T - config.entropy_coefficient * tokens.entropies_T
     return PolicyLoss((tokens.weights_T * loss_T).sum(), statistics)

@@ -123,6 +123,8 @@ class VllmEngine:
 
     def publish(self, adapter: AdapterVersion) -> None:
         """See `Engine.publish`."""
+        if adapter.number in self._published:
+            raise EngineError(f"adapter number {adapter.number} is in use by {self._published[adapter.number].name}")
         self._call({"op": "add", **asdict(adapter)})
         self._published[adapter.number] = adapter
 
