@@ -10,12 +10,13 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from benchmarks import harness
-from trainer.config import LoraConfig, TrainerConfig
+from trainer.config import LoraConfig, PopulationConfig, RolloutConfig, TrainerConfig
 from trainer.learning.adapters import AdapterBank
 from trainer.model import load_base, resolve_model
 from trainer.rollout.engine import AdapterVersion, GenerationRequest, VllmEngine, generate_all
@@ -67,16 +68,20 @@ def measure_engine(
     """Return tokens per second by phase and by who answers."""
     config = TrainerConfig(
         lora=lora,
-        population={"teachers": _ADAPTERS // 2, "students": _ADAPTERS // 2},
-        rollout={"max_num_seqs": count, "max_prompt_tokens": 256, "max_new_tokens": 128},
+        population=PopulationConfig(teachers=_ADAPTERS // 2, students=_ADAPTERS // 2),
+        rollout=RolloutConfig(max_num_seqs=count, max_prompt_tokens=256, max_new_tokens=128),
     )
     settings = make_engine_settings(config, model_path, os.cpu_count() or 1, 0)
     engine = VllmEngine(settings, log_path=log_path)
-    speeds = {}
+    speeds: dict[tuple[str, str], float] = {}
     try:
         for adapter in adapters:
             engine.publish(adapter)
-        speakers = {"base": [None], "1 adapter": adapters[:1], "8 adapters": adapters}
+        speakers: dict[str, Sequence[AdapterVersion | None]] = {
+            "base": [None],
+            "1 adapter": adapters[:1],
+            "8 adapters": adapters,
+        }
         for repeat in range(3):  # the first only warms up
             for phase, prompt, new in (("read", 128, 1), ("write", 8, 64)):
                 for who, several in speakers.items():
@@ -91,7 +96,7 @@ def measure_engine(
 
 def measure_batch(
     engine: VllmEngine,
-    speakers: list[AdapterVersion | None] | list[AdapterVersion],
+    speakers: Sequence[AdapterVersion | None],
     count: int,
     prompt: int,
     new: int,

@@ -258,6 +258,8 @@ class RunSettings(Section):
     keep_checkpoints: int = Field(default=2, ge=1)
     threads: int = Field(default=0, ge=0)
     """CPU threads; 0 is all."""
+    check_memory: bool = True
+    """Refuse a run that does not fit by the estimate that is printed at its start."""
 
 
 class TrainerConfig(Section):

@@ -66,11 +66,16 @@ def describe_step(metrics: Mapping[str, Any]) -> str:
     def show(name: str, form: str) -> str:
         return format(float(metrics[name]), form) if name in metrics else "-"
 
+    about_teachers = (
+        f" | valid {show('teacher/valid', '.0%')} | solve rate {show('problems/solve_rate', '.2f')}"
+        f" | reward T {show('teacher/reward_mean', '+.2f')}"
+        if "teacher/samples" in metrics
+        else ""
+    )
     return (
-        f"step {metrics['step']} | valid {show('teacher/valid', '.0%')}"
-        f" | solve rate {show('problems/solve_rate', '.2f')}"
-        f" | reward T {show('teacher/reward_mean', '+.2f')} S {show('student/reward_mean', '+.2f')}"
-        f" | truncated {show('student/truncated', '.0%')} | {show('time/step_s', '.1f')} s"
+        f"step {metrics['step']}{about_teachers} | correct {show('student/correct', '.0%')}"
+        f" | reward S {show('student/reward_mean', '+.2f')} | truncated {show('student/truncated', '.0%')}"
+        f" | {show('time/step_s', '.1f')} s"
     )
 
 

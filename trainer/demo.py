@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from trainer.machine import find_memory_cgroup
+
 CONFIG = Path(__file__).parent.parent / "configs/demo.yaml"
 _READY_TIMEOUT_S = 60.0
 
@@ -78,15 +80,12 @@ def _wait_ready(verifier: subprocess.Popen[bytes], log_path: Path) -> bool:
 
 def _describe_memory() -> str:
     """Peak memory of the cgroup that the demo runs in, where it has one of its own."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        version2 = not names
-        if path == "/" or not (version2 or "memory" in names.split(",")):
-            continue
-        mount = "/sys/fs/cgroup" if version2 else "/sys/fs/cgroup/memory"
-        file = Path(mount + path) / ("memory.peak" if version2 else "memory.max_usage_in_bytes")
-        if file.exists():
-            return f", at most {int(file.read_text()) / 2**30:.2f} GiB of memory (cgroup, page cache included)"
+    folder = find_memory_cgroup()
+    for file in ("memory.peak", "memory.max_usage_in_bytes"):
+        if folder is not None and folder.name != "memory" and (folder / file).exists():
+            return (
+                f", at most {int((folder / file).read_text()) / 2**30:.2f} GiB of memory (cgroup, page cache included)"
+            )
     return ""
 
 

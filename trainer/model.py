@@ -52,6 +52,29 @@ def _download(name: str) -> str:
         ) from error
 
 
+def load_config(name: str) -> Any:
+    """Return the config of a model (name as in `resolve_model`) without its weights. Raises: ModelError."""
+    from transformers import AutoConfig
+
+    is_local = name == EMBEDDED or Path(name).expanduser().exists() or name.startswith((".", "/", "~"))
+    try:
+        return AutoConfig.from_pretrained(resolve_model(name) if is_local else name, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ModelError):
+            raise
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"model.name = {name!r}: no config can be read: {reason}") from error
+
+
+def choose_dtype(dtype: str) -> str:
+    """Return the data type of the base in the learner, with `auto` resolved for this machine."""
+    import torch
+
+    if dtype != "auto":
+        return dtype
+    return "bfloat16" if torch.cuda.is_available() or torch.cpu._is_avx512_bf16_supported() else "float32"
+
+
 def load_tokenizer(path: str) -> Any:
     """Return the tokenizer of a resolved model."""
     from transformers import AutoTokenizer
@@ -66,13 +89,11 @@ def load_base(path: str, dtype: str) -> Any:
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
-    if dtype == "auto":
-        dtype = "bfloat16" if torch.cuda.is_available() or torch.cpu._is_avx512_bf16_supported() else "float32"
     # On a CPU the backward pass of the fused kernel is slower than plain matrix products at these lengths.
     attention = "sdpa" if torch.cuda.is_available() else "eager"
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, dtype), attn_implementation=attention, trust_remote_code=False
+            path, dtype=getattr(torch, choose_dtype(dtype)), attn_implementation=attention, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         raise ModelError(f"model.name = {path!r} cannot be loaded: {error}") from error

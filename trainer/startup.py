@@ -14,15 +14,16 @@ from pathlib import Path
 
 import torch
 
-from trainer import checkpoint
+from trainer import budget, checkpoint
 from trainer.checkpoint import Checkpoint, RunState
 from trainer.config import TrainerConfig
 from trainer.domain import Grade, Member, Problem, Proposal, Rating, Role, TaskKind
 from trainer.evolving import make_uid
 from trainer.learning.learner import Learner
 from trainer.loop import Parts
+from trainer.machine import measure_available_memory
 from trainer.metrics import MetricsWriter
-from trainer.model import load_base, load_tokenizer, resolve_model
+from trainer.model import choose_dtype, load_base, load_config, load_tokenizer, resolve_model
 from trainer.proposing import ProposalGrader, plan_proposals
 from trainer.publication import Publisher
 from trainer.rollout.engine import Engine, EngineSettings, VllmEngine
@@ -58,7 +59,11 @@ class Preflight:
 
 
 def check_surroundings(config: TrainerConfig, watcher: Watcher) -> Preflight:
-    """Find the base model and wait for the verifier. Raises: ModelError, VerifierError."""
+    """Check that the run fits, find the base model, wait for the verifier.
+
+    Raises: ConfigError, ModelError, VerifierError.
+    """
+    check_memory(config, watcher)
     model_path = resolve_model(config.model.name)
     verification = Verification(config.verifier, on_trouble=watcher.notice)
     try:
@@ -66,6 +71,30 @@ def check_surroundings(config: TrainerConfig, watcher: Watcher) -> Preflight:
     except BaseException:
         verification.close()
         raise
+
+
+def check_memory(config: TrainerConfig, watcher: Watcher) -> None:
+    """Print what the run will need, and refuse one that cannot fit. Raises: ConfigError, ModelError."""
+    cuda = torch.cuda.is_available()
+    shape = budget.Shape.of(load_config(config.model.name))
+    available = torch.cuda.mem_get_info()[0] if cuda else measure_available_memory()
+    where = "the GPU" if cuda else "this machine"
+    needs = budget.estimate(
+        shape,
+        config,
+        learner_bytes=2 if choose_dtype(config.model.learner_dtype) == "bfloat16" else 4,
+        kv_cache_bytes=config.rollout.kv_cache_bytes,
+    )
+    if cuda:  # vLLM takes its share whatever it needs
+        share = int(config.rollout.gpu_memory_utilization * torch.cuda.mem_get_info()[1])
+        needs["keys and values"] = max(
+            needs["keys and values"],
+            share - needs["base in the sampler"] - needs["adapter slots of the sampler"],
+        )
+    for line in budget.describe(needs, available, where):
+        watcher.notice(line)
+    if config.run.check_memory:
+        budget.check_fits(needs, available, where)
 
 
 def start_run(

@@ -117,11 +117,7 @@ class RunStore:
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """Return all records of a file; an absent file is empty, a torn last line is left out."""
-        path = self.folder / f"{name}.jsonl"
-        if not path.exists():
-            return []
-        lines = path.read_text().split("\n")
-        return [json.loads(line) for line in lines[:-1] if line]
+        return read_records(self.folder / f"{name}.jsonl")
 
     def measure_lengths(self) -> dict[str, int]:
         """Return the current length of each record file in bytes, after flushing it to the disk."""
@@ -140,6 +136,14 @@ class RunStore:
             path = self.folder / f"{name}.jsonl"
             if path.exists():
                 os.truncate(path, min(path.stat().st_size, lengths.get(name, 0)))
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file of a run folder, also of one that is in use; see `RunStore.read`."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]
 
 
 def find_run(folder: str, parent: Path) -> Path:

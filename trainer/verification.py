@@ -135,6 +135,8 @@ class Verification:
         return self._pool.submit(guarded)
 
     def _check_image(self, provenance: pb.Provenance) -> None:
+        if not provenance.image_digest:
+            raise _GarbageError("a reply without an image digest")
         if self.pinned_digest and provenance.image_digest != self.pinned_digest:
             raise ImageChangedError(
                 f"the verifier at {self._config.address} now has image {provenance.image_digest[:12]}, the run began "

@@ -28,12 +28,20 @@ class Groups:
     slots_G: torch.Tensor
     rows: list[torch.Tensor | slice]
     """Rows of each adapter; a slice where they are neighbours."""
-    padded_GM: torch.Tensor | None
-    """Rows of each adapter, filled up with row T; None if one product for all does not pay."""
-    order_N: torch.Tensor | None
-    """Rows of all adapters in order of the groups."""
-    real_GM: torch.Tensor | None
-    """Which entries of `padded_GM` are rows."""
+    padded: "Padded | None" = None
+    """None if one product for all adapters does not pay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Padded:
+    """Rows of all adapters as one rectangle."""
+
+    rows_GM: torch.Tensor
+    """Filled up with row T."""
+    real_GM: torch.Tensor
+    """Which entries are rows."""
+    order_N: torch.Tensor
+    """The rows in order of the groups."""
 
 
 def group_tokens(slots_T: torch.Tensor) -> Groups:
@@ -48,10 +56,10 @@ def group_tokens(slots_T: torch.Tensor) -> Groups:
     longest = max(map(len, rows_of.values()), default=0)
     count = sum(map(len, rows_of.values()))
     if len(rows_of) < 2 or len(slots) > _SMALL_STEP_TOKENS or longest * len(rows_of) > 2 * count:
-        return Groups(slots_G, rows, None, None, None)
-    padded_GM = torch.tensor([found + [len(slots)] * (longest - len(found)) for found in rows_of.values()])
+        return Groups(slots_G, rows)
+    rows_GM = torch.tensor([found + [len(slots)] * (longest - len(found)) for found in rows_of.values()])
     order_N = torch.tensor([row for found in rows_of.values() for row in found])
-    return Groups(slots_G, rows, padded_GM, order_N, padded_GM < len(slots))
+    return Groups(slots_G, rows, Padded(rows_GM, rows_GM < len(slots), order_N))
 
 
 def add_products(
@@ -72,15 +80,16 @@ def add_products(
     """
     if not groups.rows:
         return
-    together = groups.padded_GM is not None
-    x_GMI = torch.cat([input_TI, input_TI.new_zeros(1, input_TI.shape[1])])[groups.padded_GM] if together else None
+    padded, x_GMI = groups.padded, input_TI
+    if padded is not None:
+        x_GMI = torch.cat([input_TI, input_TI.new_zeros(1, input_TI.shape[1])])[padded.rows_GM]
     start = 0
     for a_S1RI, b_S1OR, width in zip(a_stacked, b_stacked, output_slices, strict=True):
         columns = slice(start, start + min(width, b_S1OR.shape[2]))
-        if x_GMI is not None:
+        if padded is not None:
             low_GMR = torch.bmm(x_GMI, a_S1RI[groups.slots_G, 0].transpose(1, 2)).mul_(scale)
             high_GMO = torch.bmm(low_GMR, b_S1OR[groups.slots_G, 0, : columns.stop - start].transpose(1, 2))
-            output_TO[:, columns].index_add_(0, groups.order_N, high_GMO[groups.real_GM])
+            output_TO[:, columns].index_add_(0, padded.order_N, high_GMO[padded.real_GM])
         else:
             for slot, rows in zip(groups.slots_G.tolist(), groups.rows, strict=True):
                 low_NR = (input_TI[rows] @ a_S1RI[slot, 0].T).mul_(scale)
@@ -153,5 +162,5 @@ def _replace() -> None:
         flat_TO, flat_TI = y.view(-1, y.shape[-1]), x.reshape(-1, x.shape[-1])
         add_products(self.populora_groups, flat_TO, flat_TI, lora_a_stacked, lora_b_stacked, scale, output_slices)
 
-    PunicaWrapperCPU.update_metadata = update_metadata
-    PunicaWrapperCPU.add_lora_linear = add_lora_linear
+    for method in (update_metadata, add_lora_linear):
+        setattr(PunicaWrapperCPU, method.__name__, method)

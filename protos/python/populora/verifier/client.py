@@ -1,10 +1,12 @@
 """A synchronous client. Thread-safe: one client serves as many threads as there are requests in flight.
 
-Retries: UNAVAILABLE and RESOURCE_EXHAUSTED until `patience_s` has passed, with jitter, and at least as long as the
-service's RetryInfo says; DEADLINE_EXCEEDED twice; INTERNAL and unknown statuses once. Every method of the service
-may be retried safely. `close` ends all waiting.
+Retries: UNAVAILABLE, RESOURCE_EXHAUSTED and UNAUTHENTICATED until `patience_s` has passed, with jitter, and at least
+as long as the service's RetryInfo says; DEADLINE_EXCEEDED twice; INTERNAL and unknown statuses once. Every method of
+the service may be retried safely. `close` ends all waiting.
 """
 
+import json
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,11 +34,17 @@ _OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 30_000),
+    # Of several servers those that are reachable and SERVING take turns.
+    (
+        "grpc.service_config",
+        json.dumps({"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}),
+    ),
 ]
 _BUSY = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.UNAUTHENTICATED,  # a token that expired may be renewed while a run waits
 }
 _MAX_DEADLINES = 3
 _MAX_DEFECTS = 2
@@ -48,10 +56,10 @@ RetryNotice = Callable[[int, float, str], None]
 
 
 class VerifierClient:
-    """Asks one verifier (or whatever the gRPC address resolves to).
+    """Asks one verifier, or several in turn.
 
     Args:
-        address: HOST:PORT or unix:PATH.
+        address: HOST:PORT or unix:PATH; several HOST:PORT with commas in between; or what gRPC resolves, such as dns:///NAME.
         timeout_s: deadline of each call, queue included.
         patience_s: how long a request is retried before VerifierUnavailableError.
         on_retry: called before each wait with (attempt number, seconds to wait, reason).
@@ -70,7 +78,7 @@ class VerifierClient:
         self._patience_s = patience_s
         self._on_retry = on_retry
         self._closed = threading.Event()
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._channel = grpc.insecure_channel(_make_target(address), options=_OPTIONS)
         self._stub = pb_grpc.VerifierStub(self._channel)  # type: ignore[no-untyped-call]
 
     def validate_task(
@@ -236,6 +244,22 @@ class VerifierClient:
         if error.code() in _BUSY:
             return VerifierUnavailableError(f"verifier at {self.address} gave no answer: {text}")
         return VerifierDefectError(f"verifier at {self.address} failed: {text}")
+
+
+def _make_target(address: str) -> str:
+    """Return the gRPC target of an address; a list of hosts is resolved here, once."""
+    if "," not in address or ":///" in address:
+        return address
+    resolved = []
+    for one in address.split(","):
+        host, _, port = one.strip().rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"verifier address {one!r} of {address!r} is not HOST:PORT")
+        try:
+            resolved.append(f"{socket.gethostbyname(host)}:{port}")
+        except OSError as error:
+            raise ValueError(f"verifier address {one!r}: {error}") from error
+    return f"ipv4:{','.join(resolved)}"
 
 
 def read_retry_delay_s(error: Any) -> float:
