@@ -24,13 +24,13 @@ class ChaosProxy(grpc.GenericRpcHandler):
         self.address = address if address.startswith("unix:") else f"127.0.0.1:{port}"
         self._server.start()
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         method = details.method
+        if method.startswith("/grpc.health"):
+            return None  # UNIMPLEMENTED: clients take it for healthy
         forward = self._upstream.unary_unary(method)
 
         def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
-            if method.startswith("/grpc.health"):
-                return forward(request)
             self.calls += 1
             fault = self.fault(self.calls, method.rsplit("/", 1)[1])
             if isinstance(fault, grpc.StatusCode):

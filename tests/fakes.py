@@ -63,6 +63,9 @@ class ScriptedEngine:
         tokens = (*(generator.randrange(3, 90) for _ in range(length)), END)
         return Completion(tokens, tuple(-4.5 for _ in tokens), "stop")
 
+    def restart(self) -> None:
+        self.log.append("restart")
+
     def close(self) -> None:
         self.published.clear()
 

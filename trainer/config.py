@@ -166,11 +166,11 @@ class LearningConfig(Section):
     """Rows of logits that are in memory at the same time."""
     gradient_checkpointing: bool = False
     """Compute activations twice instead of keeping them."""
-    logprob_tolerance: float = Field(default=0.25, gt=0)
-    """Alarm if the mean |log-prob difference| between sampler and learner of a published adapter exceeds this.
+    logprob_tolerance: float | None = Field(default=None, gt=0)
+    """Alarm if the mean |log-prob difference| between sampler and learner of a member exceeds this.
 
-    With bfloat16 on either side 0.01 to 0.05 is numeric noise; the base served in place of a warmed-up teacher gives
-    0.6 to 1.2 (SmolLM2-135M)."""
+    null: 0.25 with a 16-bit type on either side, where 0.01 to 0.05 is numeric noise (the base served in place of a
+    warmed-up teacher gives 0.6 to 1.2, SmolLM2-135M); 0.005 with float32 on both."""
 
     @property
     def resolved_aggregation(self) -> "Aggregation":
@@ -285,6 +285,14 @@ class TrainerConfig(Section):
         vLLM's CPU kernels give base requests the weights in the last slot; this way it is always empty.
         """
         return self.population.teachers + self.population.students + 2
+
+    @property
+    def logprob_tolerance(self) -> float:
+        """`learning.logprob_tolerance` with null resolved."""
+        if self.learning.logprob_tolerance is not None:
+            return self.learning.logprob_tolerance
+        exact = self.model.learner_dtype == self.model.sampler_dtype == "float32"
+        return 0.005 if exact else 0.25
 
     @property
     def served_rank(self) -> int:

@@ -87,7 +87,7 @@ class Loop:
         self._state = parts.state
         state, capacity = parts.state, parts.config.tasks.buffer_size
         self._buffer = ProblemBuffer(state.problems, capacity=capacity, known=state.known)
-        self._sampler = Sampler(parts.engine, parts.chat, parts.config.rollout)
+        self._sampler = Sampler(parts.engine, parts.chat, parts.config.rollout, parts.notice)
 
     def run_step(self, on_phase: Callable[[str], None]) -> Step:
         """Run one step and record it; `on_phase` is told the name of each phase as it begins."""
@@ -202,6 +202,10 @@ class Loop:
             step.metrics.update({f"learn/{member.uid}/{name}": value for name, value in found.items()})
             if "loss" in found:
                 member.version += 1
+                # What was sampled is compared too, not only the probe: many more tokens, for nothing.
+                raise_logprob_alarm(
+                    self._parts, step.number, member.uid, found["sampling/sampling_logp_difference/mean"]
+                )
 
     def _update(self, member: Member, samples: Sequence[Sample]) -> dict[str, float]:
         """Update a member on its rewarded samples; returns metrics, `skipped` if nothing can be learned from them."""
@@ -250,11 +254,7 @@ class Loop:
             self._parts.publisher.publish(member, self._state)
         for uid, difference in self._parts.publisher.probe(members).items():
             step.metrics[f"probe/{uid}/logp_difference"] = difference
-            if difference > self._config.learning.logprob_tolerance:
-                self._parts.notice(f"ALARM: engine and learner differ by {difference:.3f} on {uid}: wrong adapter?")
-                self._parts.store.append(
-                    "events", [{"step": step.number, "event": "logprob_alarm", "member": uid, "value": difference}]
-                )
+            raise_logprob_alarm(self._parts, step.number, uid, difference)
 
     def _record(self, step: Step) -> None:
         """Write everything of the step, then the checkpoint that makes it count."""
@@ -295,6 +295,16 @@ class Loop:
         self, questions: Sequence[Question], submit: Callable[[Question, Sample], None]
     ) -> list[tuple[Question, Sample]]:
         return self._sampler.sample(questions, self._state.generator, submit)
+
+
+def raise_logprob_alarm(parts: Parts, step: int, uid: str, difference: float) -> None:
+    """Say and record it if engine and learner differ on a member by more than the tolerance."""
+    tolerance = parts.config.logprob_tolerance
+    if difference > tolerance:
+        parts.notice(
+            f"ALARM: engine and learner differ by {difference:.3f} on {uid} (tolerance {tolerance:g}): wrong adapter?"
+        )
+        parts.store.append("events", [{"step": step, "event": "logprob_alarm", "member": uid, "value": difference}])
 
 
 def _drop_masked_groups(step: Step) -> None:

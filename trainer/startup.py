@@ -20,7 +20,7 @@ from trainer.config import TrainerConfig
 from trainer.domain import Grade, Member, Problem, Proposal, Rating, Role, TaskKind
 from trainer.evolving import make_uid
 from trainer.learning.learner import Learner
-from trainer.loop import Parts
+from trainer.loop import Parts, raise_logprob_alarm
 from trainer.machine import measure_available_memory
 from trainer.metrics import MetricsWriter
 from trainer.model import choose_dtype, load_base, load_config, load_tokenizer, resolve_model
@@ -247,8 +247,7 @@ def _publish_all(parts: Parts) -> None:
     for member in members:
         parts.publisher.publish(member, parts.state)
     for uid, difference in parts.publisher.probe(members).items():
-        if difference > parts.config.learning.logprob_tolerance:
-            parts.notice(f"ALARM: engine and learner differ by {difference:.3f} on {uid}: wrong adapter?")
+        raise_logprob_alarm(parts, parts.state.step, uid, difference)
 
 
 def measure_warmup(parts: Parts) -> None:
@@ -268,7 +267,7 @@ def measure_warmup(parts: Parts) -> None:
         speakers, parts.chat, buffer, parts.config, step=0, prompts_per_speaker=count, generator=generator
     )
     grader = ProposalGrader(parts.verification, parts.chat, buffer, parts.config, step=0)
-    sampler = Sampler(parts.engine, parts.chat, parts.config.rollout)
+    sampler = Sampler(parts.engine, parts.chat, parts.config.rollout, parts.notice)
     samples = [sample for _, sample in sampler.sample(questions, generator, grader.submit)]
     grader.finish(samples)
     shares = {}

@@ -23,7 +23,11 @@ _CALL_TIMEOUT_S = 1800.0
 
 
 class EngineError(RuntimeError):
-    """The engine did not start, died, or refused an adapter; the message holds the end of its log."""
+    """The engine did not start or refused an adapter."""
+
+
+class EngineDiedError(EngineError):
+    """The engine's process is gone or hangs; the message holds the end of its log. `Engine.restart` may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,12 @@ class Engine(Protocol):
     def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[tuple[int, list[Completion]]]:
         """Sample; yields (index of the request, its completions) as requests finish, in any order.
 
-        To be consumed to its end before anything else is asked. Raises EngineError.
+        To be consumed to its end before anything else is asked. Raises EngineError, EngineDiedError.
         """
+        ...
+
+    def restart(self) -> None:
+        """Start again after EngineDiedError, with every published adapter."""
         ...
 
     def close(self) -> None:
@@ -144,6 +152,13 @@ class VllmEngine:
             yield reply["index"], [_read_completion(completion) for completion in reply["completions"]]
         self._receive("generate")
 
+    def restart(self) -> None:
+        """See `Engine.restart`."""
+        self.close()
+        self._start()
+        for adapter in self._published.values():
+            self._call({"op": "add", **asdict(adapter)})
+
     def close(self) -> None:
         """See `Engine.close`."""
         with contextlib.suppress(OSError):
@@ -193,13 +208,15 @@ class VllmEngine:
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise EngineError(f"vLLM refused {operation}: {reply['error']}")
+        if "fatal" in reply:
+            raise self._explain(f"vLLM failed in {operation}: {reply['fatal']}")
         return reply
 
-    def _explain(self, text: str) -> EngineError:
+    def _explain(self, text: str) -> EngineDiedError:
         self._kill_group()
         time.sleep(0.2)
         tail = self._log_path.read_text(errors="replace").splitlines()[-15:]
-        return EngineError("\n".join([text, f"end of {self._log_path}:", *tail]))
+        return EngineDiedError("\n".join([text, f"end of {self._log_path}:", *tail]))
 
     def _kill_group(self) -> None:
         try:

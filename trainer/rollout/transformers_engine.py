@@ -64,6 +64,9 @@ class TransformersEngine:
         for index, request in enumerate(requests):
             yield index, self._sample(request)
 
+    def restart(self) -> None:
+        """See `Engine.restart`; it has no process that could die."""
+
     def close(self) -> None:
         """See `Engine.close`."""
         self._published.clear()

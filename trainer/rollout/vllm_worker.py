@@ -149,7 +149,9 @@ def main() -> None:
         try:
             reply = worker.handle(json.loads(line))
         except Exception as error:
-            reply = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            # An error inside `generate` leaves vLLM unusable.
+            kind = "fatal" if '"op": "generate"' in line.decode()[:40] else "error"
+            reply = {kind: f"{type(error).__name__}: {error}"[:2000]}
         send(reply)
 
 
