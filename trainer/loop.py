@@ -28,7 +28,7 @@ from trainer.metrics import MetricsWriter, summarize_samples
 from trainer.population.matchmaking import draw_matches
 from trainer.population.ratings import Winner, decide, rate
 from trainer.proposing import ProposalGrader, plan_proposals
-from trainer.publication import Publisher
+from trainer.publication import Probe, Publisher
 from trainer.rewards import measure_solve_rate, punish_length, reward_student, reward_teacher
 from trainer.rollout.engine import Engine
 from trainer.rollout.prompts import ChatFormat
@@ -203,9 +203,8 @@ class Loop:
             if "loss" in found:
                 member.version += 1
                 # What was sampled is compared too, not only the probe: many more tokens, for nothing.
-                raise_logprob_alarm(
-                    self._parts, step.number, member.uid, found["sampling/sampling_logp_difference/mean"]
-                )
+                difference = found["sampling/sampling_logp_difference/mean"]
+                raise_alarms(self._parts, step.number, member.uid, Probe(difference, is_stale=False))
 
     def _update(self, member: Member, samples: Sequence[Sample]) -> dict[str, float]:
         """Update a member on its rewarded samples; returns metrics, `skipped` if nothing can be learned from them."""
@@ -252,9 +251,9 @@ class Loop:
         """Publish members and check that the engine answers with exactly these weights."""
         for member in members:
             self._parts.publisher.publish(member, self._state)
-        for uid, difference in self._parts.publisher.probe(members).items():
-            step.metrics[f"probe/{uid}/logp_difference"] = difference
-            raise_logprob_alarm(self._parts, step.number, uid, difference)
+        for uid, probe in self._parts.publisher.probe(members).items():
+            step.metrics[f"probe/{uid}/logp_difference"] = probe.difference
+            raise_alarms(self._parts, step.number, uid, probe)
 
     def _record(self, step: Step) -> None:
         """Write everything of the step, then the checkpoint that makes it count."""
@@ -297,14 +296,19 @@ class Loop:
         return self._sampler.sample(questions, self._state.generator, submit)
 
 
-def raise_logprob_alarm(parts: Parts, step: int, uid: str, difference: float) -> None:
-    """Say and record it if engine and learner differ on a member by more than the tolerance."""
+def raise_alarms(parts: Parts, step: int, uid: str, probe: Probe) -> None:
+    """Say and record it if the engine does not answer with the member's weights."""
     tolerance = parts.config.logprob_tolerance
-    if difference > tolerance:
+    if probe.difference > tolerance:
         parts.notice(
-            f"ALARM: engine and learner differ by {difference:.3f} on {uid} (tolerance {tolerance:g}): wrong adapter?"
+            f"ALARM: engine and learner differ by {probe.difference:.3f} on {uid} (tolerance {tolerance:g}): "
+            "wrong adapter?"
         )
-        parts.store.append("events", [{"step": step, "event": "logprob_alarm", "member": uid, "value": difference}])
+        event = {"step": step, "event": "logprob_alarm", "member": uid, "value": probe.difference}
+        parts.store.append("events", [event])
+    if probe.is_stale:
+        parts.notice(f"ALARM: {uid} has new weights, but the engine answers as before: stale adapter?")
+        parts.store.append("events", [{"step": step, "event": "stale_alarm", "member": uid}])
 
 
 def _drop_masked_groups(step: Step) -> None:

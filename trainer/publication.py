@@ -2,16 +2,29 @@
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trainer.checkpoint import RunState
 from trainer.domain import Member
 from trainer.learning.learner import Learner
 from trainer.learning.logprobs import TokenSequence
-from trainer.rollout.engine import AdapterVersion, Engine, GenerationRequest, generate_all
+from trainer.rollout.engine import AdapterVersion, Completion, Engine, GenerationRequest, generate_all
 from trainer.store import RunStore, commit_folder
 
 _PROBE_TOKENS = 12
 _KEPT_VERSIONS = 2  # besides the first
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the engine's answer to a fixed question says about the adapter that it serves under a member's name."""
+
+    difference: float
+    """Mean |log-probability difference| to the learner. A missing adapter (base served instead) gives about 1 after a
+    warm-up, numeric noise in bfloat16 at most 0.05."""
+    is_stale: bool
+    """The answer and its numbers are, to the last bit, those of the version before, although the weights changed. Finds
+    what is below the noise; an engine whose numbers depend on the batch may hide it."""
 
 
 class Publisher:
@@ -23,6 +36,8 @@ class Publisher:
         self._engine = engine
         self._probe_ids = probe_ids
         self._served: dict[str, AdapterVersion] = {}
+        self._probed: dict[str, tuple[str, Completion]] = {}
+        """Weights (by hash) and answer of each member's last probe."""
 
     def served(self, uid: str) -> AdapterVersion:
         """Return the version of a member that the engine serves."""
@@ -49,27 +64,26 @@ class Publisher:
         if adapter is not None:
             self._engine.retire(adapter)
 
-    def probe(self, members: Sequence[Member]) -> dict[str, float]:
-        """Return the mean |log-probability difference| between engine and learner for each member.
-
-        A missing adapter (base served instead) shows as a difference of about 1 after a warm-up, and numeric noise
-        as at most 0.05. A version that is stale by one small step differs by less than the noise: against that stand
-        the unique names of versions and the conformance tests of the engine, not this probe.
-        """
+    def probe(self, members: Sequence[Member]) -> dict[str, Probe]:
+        """Ask for the likeliest answer of each member, and compare with the learner and with the answer before."""
         requests = [
             GenerationRequest(
                 prompt_ids=self._probe_ids,
                 adapter=self._served[member.uid],
                 num_samples=1,
                 max_tokens=_PROBE_TOKENS,
-                temperature=1.0,
+                temperature=0.0,
             )
             for member in members
         ]
-        differences = {}
-        for member, (completion,) in zip(members, generate_all(self._engine, requests), strict=True):
-            sequence = TokenSequence(self._probe_ids, completion.token_ids)
-            ours_T = self._learner.compute_logprobs(member.uid, [sequence], temperature=1.0)[0]
-            pairs = zip(ours_T.tolist(), completion.logprobs, strict=True)
-            differences[member.uid] = sum(abs(a - b) for a, b in pairs) / len(completion.logprobs)
-        return differences
+        answers = generate_all(self._engine, requests)
+        return {member.uid: self._compare(member, answer) for member, (answer,) in zip(members, answers, strict=True)}
+
+    def _compare(self, member: Member, answer: Completion) -> Probe:
+        sequence = TokenSequence(self._probe_ids, answer.token_ids)
+        ours_T = self._learner.compute_logprobs(member.uid, [sequence], temperature=1.0)[0]
+        pairs = zip(ours_T.tolist(), answer.logprobs, strict=True)
+        difference = sum(abs(a - b) for a, b in pairs) / len(answer.logprobs)
+        weights, before = self._probed.get(member.uid, (member.content_hash, None))
+        self._probed[member.uid] = (member.content_hash, answer)
+        return Probe(difference, weights != member.content_hash and before == answer)

@@ -20,7 +20,7 @@ from trainer.config import TrainerConfig
 from trainer.domain import Grade, Member, Problem, Proposal, Rating, Role, TaskKind
 from trainer.evolving import make_uid
 from trainer.learning.learner import Learner
-from trainer.loop import Parts, raise_logprob_alarm
+from trainer.loop import Parts, raise_alarms
 from trainer.machine import measure_available_memory
 from trainer.metrics import MetricsWriter
 from trainer.model import choose_dtype, load_base, load_config, load_tokenizer, resolve_model
@@ -246,8 +246,8 @@ def _publish_all(parts: Parts) -> None:
     members = parts.state.members
     for member in members:
         parts.publisher.publish(member, parts.state)
-    for uid, difference in parts.publisher.probe(members).items():
-        raise_logprob_alarm(parts, parts.state.step, uid, difference)
+    for uid, probe in parts.publisher.probe(members).items():
+        raise_alarms(parts, parts.state.step, uid, probe)
 
 
 def measure_warmup(parts: Parts) -> None:
