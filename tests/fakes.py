@@ -66,6 +66,12 @@ class ScriptedEngine:
     def restart(self) -> None:
         self.log.append("restart")
 
+    def sleep(self) -> None:
+        self.log.append("sleep")
+
+    def wake(self) -> None:
+        self.log.append("wake")
+
     def close(self) -> None:
         self.published.clear()
 

@@ -72,12 +72,14 @@ class Shape:
         return self.layers * rank * sum(sum(sizes[name]) for name in targets if name in sizes)
 
 
-def estimate(shape: Shape, config: TrainerConfig, *, learner_bytes: int, kv_cache_bytes: int) -> dict[str, int]:
+def estimate(
+    shape: Shape, config: TrainerConfig, *, learner_bytes: int, sampler_bytes: int | None = None
+) -> dict[str, int]:
     """Return bytes by purpose.
 
     Args:
         learner_bytes: bytes per parameter of the base in the learner.
-        kv_cache_bytes: what the sampler takes for keys and values.
+        sampler_bytes: what the sampler takes at least, all in all; None is what it needs.
     """
     learning = config.learning
     members = config.population.teachers + config.population.students
@@ -86,18 +88,31 @@ def estimate(shape: Shape, config: TrainerConfig, *, learner_bytes: int, kv_cach
     kept = _HIDDEN_KEPT * shape.hidden + _INTERMEDIATE_KEPT * shape.intermediate
     layers_kept = 1 if learning.gradient_checkpointing else shape.layers
     per_token = layers_kept * kept + (shape.layers * shape.hidden if learning.gradient_checkpointing else 0)
-    sampler_bytes = _BYTES[config.model.sampler_dtype]
-    return {
+    sampler_width = _BYTES[config.model.sampler_dtype]
+    sampler = {
+        "base in the sampler": shape.parameters * sampler_width,
+        "adapter slots of the sampler": config.max_loras * slot * sampler_width,
+    }
+    kv_cache_bytes = config.rollout.kv_cache_bytes
+    if sampler_bytes is not None:
+        kv_cache_bytes = max(0, sampler_bytes - sum(sampler.values()))
+    needs = {
         "base in the learner": shape.parameters * learner_bytes,
         "adapters and optimizers": members * adapter * 4 * _ADAM_COPIES,
         "gradients of one adapter": adapter * 4 * _GRADIENT_COPIES,
         "activations of a micro-batch": learning.micro_batch_tokens * per_token * learner_bytes,
         "logits of a chunk": learning.logit_chunk_tokens * shape.vocabulary * 4 * _LOGIT_COPIES,
-        "base in the sampler": shape.parameters * sampler_bytes,
-        "adapter slots of the sampler": config.max_loras * slot * sampler_bytes,
+        **sampler,
         "keys and values": kv_cache_bytes,
         "processes": _PROCESS_BYTES,
     }
+    if config.rollout.sleep:
+        sampling = needs["base in the sampler"] + needs["keys and values"]
+        learning_now = (
+            needs["gradients of one adapter"] + needs["activations of a micro-batch"] + needs["logits of a chunk"]
+        )
+        needs["used in turns"] = -min(sampling, learning_now)
+    return needs
 
 
 def check_fits(needs: dict[str, int], available_bytes: int, where: str) -> None:

@@ -73,6 +73,8 @@ class RolloutConfig(Section):
     """On a CPU."""
     gpu_memory_utilization: float = Field(default=0.4, gt=0, lt=1)
     """On a GPU."""
+    sleep: bool = False
+    """On a GPU: the sampler gives its memory to the learner while that learns (vLLM's sleep mode, level 1)."""
 
 
 class TasksConfig(Section):
@@ -256,6 +258,10 @@ class RunSettings(Section):
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     checkpoint_every: int = Field(default=1, ge=1)
     keep_checkpoints: int = Field(default=2, ge=1)
+    keep_culled: int = Field(default=8, ge=0)
+    """Culled members whose last adapter stays on disk, newest first."""
+    trackers: tuple[Literal["wandb", "trackio"], ...] = ()
+    """Where metrics go besides metrics.jsonl and TensorBoard; the packages are to be installed by hand."""
     threads: int = Field(default=0, ge=0)
     """CPU threads; 0 is all."""
     check_memory: bool = True
@@ -301,7 +307,11 @@ class TrainerConfig(Section):
 
 
 # What may differ between a checkpoint and the settings it is resumed with.
-RESUMABLE = (("run", "steps"), ("run", "folder"), ("run", "threads"), ("run", "keep_checkpoints"), ("verifier",))
+RESUMABLE = (
+    *(("run", name) for name in ("steps", "folder", "threads", "keep_checkpoints", "keep_culled", "trackers")),
+    *(("rollout", name) for name in ("kv_cache_bytes", "gpu_memory_utilization", "sleep")),
+    ("verifier",),
+)
 
 
 def load_config(paths: Sequence[Path], overrides: Sequence[str] = ()) -> TrainerConfig:

@@ -1,12 +1,11 @@
 """What a person sees: a progress bar, one line per event, a summary table."""
 
-import math
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 _PHASE_GROUPS = {
@@ -18,12 +17,35 @@ _PHASE_GROUPS = {
 }
 
 
+class _Column(NamedTuple):
+    title: str
+    name: str
+    """Of the metric; a column without any value is not shown."""
+    form: str
+
+
+_COLUMNS = (
+    _Column("valid", "teacher/valid", ".0%"),
+    _Column("solve rate", "problems/solve_rate", ".2f"),
+    _Column("correct", "student/correct", ".0%"),
+    _Column("reward T", "teacher/reward", "+.2f"),
+    _Column("reward S", "student/reward", "+.2f"),
+)
+
+
 class Screen:
     """A progress bar at the bottom, lines above it. On a pipe only the lines appear."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
         self._task = self._progress.add_task("starting", total=None)
 
@@ -68,37 +90,32 @@ def describe_step(metrics: Mapping[str, Any]) -> str:
 
     about_teachers = (
         f" | valid {show('teacher/valid', '.0%')} | solve rate {show('problems/solve_rate', '.2f')}"
-        f" | reward T {show('teacher/reward_mean', '+.2f')}"
+        f" | reward T {show('teacher/reward', '+.2f')}"
         if "teacher/samples" in metrics
         else ""
     )
     return (
         f"step {metrics['step']}{about_teachers} | correct {show('student/correct', '.0%')}"
-        f" | reward S {show('student/reward_mean', '+.2f')} | truncated {show('student/truncated', '.0%')}"
-        f" | {show('time/step_s', '.1f')} s"
+        f" | reward S {show('student/reward', '+.2f')} | no signal {show('student/frac_reward_zero_std', '.0%')}"
+        f" | truncated {show('student/completions/clipped_ratio', '.0%')} | {show('time/step_s', '.1f')} s"
+        f" (sampled {show('perf/gen_tok_s', '.0f')}, learned {show('perf/train_tok_s', '.0f')} tokens/s)"
     )
 
 
 def print_summary(metrics: Sequence[Mapping[str, Any]], lineage: Sequence[Mapping[str, Any]]) -> None:
     """Print the table of all steps and the replacements."""
+    columns = [column for column in _COLUMNS if any(column.name in row for row in metrics)]
     table = Table(title="steps")
-    for name in ("step", "valid", "solve rate", "reward T", "reward S", *_PHASE_GROUPS, "total s", "ratings (mu)"):
-        table.add_column(name, justify="left" if name == "ratings (mu)" else "right")
+    for name in ("step", *(column.title for column in columns), *_PHASE_GROUPS, "total s"):
+        table.add_column(name, justify="right")
+    table.add_column("ratings (mu)")
     for row in metrics:
+        shown = [format(row[column.name], column.form) if column.name in row else "-" for column in columns]
         seconds = [
             f"{sum(row.get(f'time/{phase}_s', 0.0) for phase in phases):.0f}" for phases in _PHASE_GROUPS.values()
         ]
         ratings = " ".join(f"{name.split('/')[1]} {value:.1f}" for name, value in row.items() if name.endswith("/mu"))
-        table.add_row(
-            str(row["step"]),
-            f"{row.get('teacher/valid', 0):.0%}",
-            f"{row['problems/solve_rate']:.2f}" if "problems/solve_rate" in row else "-",
-            f"{row.get('teacher/reward_mean', math.nan):+.2f}",
-            f"{row.get('student/reward_mean', math.nan):+.2f}",
-            *seconds,
-            f"{row['time/step_s']:.0f}",
-            ratings,
-        )
+        table.add_row(str(row["step"]), *shown, *seconds, f"{row['time/step_s']:.0f}", ratings)
     console = Console(width=max(110, Console().width))
     console.print(table)
     for event in lineage:

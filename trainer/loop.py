@@ -196,6 +196,10 @@ class Loop:
         return [decide(sum(several) / len(several), match.expected) for several in rates.values()]
 
     def _learn(self, step: Step) -> None:
+        with self._resting_engine():
+            self._learn_all(step)
+
+    def _learn_all(self, step: Step) -> None:
         for member in self._state.members:
             own = [s for s in step.samples if s.member == member.uid and s.reward is not None and s.completion_ids]
             found = self._update(member, own)
@@ -205,6 +209,16 @@ class Loop:
                 # What was sampled is compared too, not only the probe: many more tokens, for nothing.
                 difference = found["sampling/sampling_logp_difference/mean"]
                 raise_alarms(self._parts, step.number, member.uid, Probe(difference, is_stale=False))
+
+    @contextmanager
+    def _resting_engine(self) -> Iterator[None]:
+        """Let the engine give its memory to the learner for the block, if configured."""
+        if not self._config.rollout.sleep:
+            yield
+            return
+        self._parts.engine.sleep()
+        yield
+        self._parts.engine.wake()
 
     def _update(self, member: Member, samples: Sequence[Sample]) -> dict[str, float]:
         """Update a member on its rewarded samples; returns metrics, `skipped` if nothing can be learned from them."""
@@ -251,6 +265,8 @@ class Loop:
         """Publish members and check that the engine answers with exactly these weights."""
         for member in members:
             self._parts.publisher.publish(member, self._state)
+        if self._config.rollout.sleep:
+            members = self._state.members  # an engine that woke up has lost adapters before (vllm 53888)
         for uid, probe in self._parts.publisher.probe(members).items():
             step.metrics[f"probe/{uid}/logp_difference"] = probe.difference
             raise_alarms(self._parts, step.number, uid, probe)
@@ -262,6 +278,7 @@ class Loop:
         self._state.problems = list(self._buffer.problems)
         self._state.known = self._buffer.known
         step.metrics.update(summarize_samples(step.samples))
+        step.metrics.update(_measure_speed(step))
         step.metrics["verifier/retries_total"] = float(self._parts.verification.retries)
         step.metrics["mem/rss_gb"] = psutil.Process().memory_info().rss / 2**30
         for member in self._state.members:
@@ -278,6 +295,9 @@ class Loop:
         self._parts.metrics.write(step.number, step.metrics)
         if step.number % self._config.run.checkpoint_every == 0 or step.number == self._config.run.steps:
             self.save_checkpoint()
+        if step.births:
+            living = {member.uid for member in self._state.members}
+            store.drop_culled_adapters(living, keep=self._config.run.keep_culled)
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the last completed step."""
@@ -294,6 +314,16 @@ class Loop:
         self, questions: Sequence[Question], submit: Callable[[Question, Sample], None]
     ) -> list[tuple[Question, Sample]]:
         return self._sampler.sample(questions, self._state.generator, submit)
+
+
+def _measure_speed(step: Step) -> dict[str, float]:
+    """Return tokens per second of sampling and learning."""
+    sampled = sum(len(sample.completion_ids) for sample in step.samples)
+    learned = sum(v for n, v in step.metrics.items() if n.startswith("learn/") and n.endswith("/num_tokens"))
+    return {
+        "perf/gen_tok_s": sampled / (step.metrics["time/propose_s"] + step.metrics["time/solve_s"]),
+        "perf/train_tok_s": learned / step.metrics["time/learn_s"],
+    }
 
 
 def raise_alarms(parts: Parts, step: int, uid: str, probe: Probe) -> None:

@@ -26,16 +26,25 @@ def resolve_model(name: str) -> str:
     """
     if name == EMBEDDED:
         return str(_convert_embedded())
-    if (os.path.sep in name and Path(name).exists()) or name.startswith((".", "/", "~")):
-        folder = Path(name).expanduser()
-        if not folder.is_dir():
-            raise ModelError(f"model.name = {name!r} is not a folder")
-        if not (folder / "config.json").is_file():
-            raise ModelError(f"model.name = {name!r} holds no config.json")
-        if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-            raise ModelError(f"model.name = {name!r} holds no weights (*.safetensors): copy them there")
-        return str(folder)
-    return _download(name)
+    if not _is_local(name):
+        return _download(name)
+    folder = _check_folder(name)
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise ModelError(f"model.name = {name!r} holds no weights (*.safetensors): copy them there")
+    return str(folder)
+
+
+def _is_local(name: str) -> bool:
+    return (os.path.sep in name and Path(name).exists()) or name.startswith((".", "/", "~"))
+
+
+def _check_folder(name: str) -> Path:
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise ModelError(f"model.name = {name!r} is not a folder")
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"model.name = {name!r} holds no config.json")
+    return folder
 
 
 def _download(name: str) -> str:
@@ -56,12 +65,13 @@ def load_config(name: str) -> Any:
     """Return the config of a model (name as in `resolve_model`) without its weights. Raises: ModelError."""
     from transformers import AutoConfig
 
-    is_local = name == EMBEDDED or Path(name).expanduser().exists() or name.startswith((".", "/", "~"))
+    if name == EMBEDDED:
+        name = resolve_model(name)
+    elif _is_local(name):
+        name = str(_check_folder(name))
     try:
-        return AutoConfig.from_pretrained(resolve_model(name) if is_local else name, trust_remote_code=False)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        if isinstance(error, ModelError):
-            raise
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"model.name = {name!r}: no config can be read: {reason}") from error
 

@@ -6,6 +6,7 @@ The engine needs half a minute to start, mostly on one core; seeds, base model a
 import os
 import platform
 import random
+import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,13 +17,13 @@ import torch
 
 from trainer import budget, checkpoint
 from trainer.checkpoint import Checkpoint, RunState
-from trainer.config import TrainerConfig
+from trainer.config import ConfigError, TrainerConfig
 from trainer.domain import Grade, Member, Problem, Proposal, Rating, Role, TaskKind
 from trainer.evolving import make_uid
 from trainer.learning.learner import Learner
 from trainer.loop import Parts, raise_alarms
 from trainer.machine import measure_available_memory
-from trainer.metrics import MetricsWriter
+from trainer.metrics import MetricsWriter, check_installed, open_trackers
 from trainer.model import choose_dtype, load_base, load_config, load_tokenizer, resolve_model
 from trainer.proposing import ProposalGrader, plan_proposals
 from trainer.publication import Publisher
@@ -63,6 +64,7 @@ def check_surroundings(config: TrainerConfig, watcher: Watcher) -> Preflight:
 
     Raises: ConfigError, ModelError, VerifierError.
     """
+    check_installed(config.run.trackers)
     check_memory(config, watcher)
     model_path = resolve_model(config.model.name)
     verification = Verification(config.verifier, on_trouble=watcher.notice)
@@ -76,6 +78,8 @@ def check_surroundings(config: TrainerConfig, watcher: Watcher) -> Preflight:
 def check_memory(config: TrainerConfig, watcher: Watcher) -> None:
     """Print what the run will need, and refuse one that cannot fit. Raises: ConfigError, ModelError."""
     cuda = torch.cuda.is_available()
+    if config.rollout.sleep and not cuda:
+        raise ConfigError("rollout.sleep needs a GPU: set it to false")
     shape = budget.Shape.of(load_config(config.model.name))
     available = torch.cuda.mem_get_info()[0] if cuda else measure_available_memory()
     where = "the GPU" if cuda else "this machine"
@@ -83,14 +87,9 @@ def check_memory(config: TrainerConfig, watcher: Watcher) -> None:
         shape,
         config,
         learner_bytes=2 if choose_dtype(config.model.learner_dtype) == "bfloat16" else 4,
-        kv_cache_bytes=config.rollout.kv_cache_bytes,
+        # On a GPU vLLM takes its share whatever it needs.
+        sampler_bytes=int(config.rollout.gpu_memory_utilization * torch.cuda.mem_get_info()[1]) if cuda else None,
     )
-    if cuda:  # vLLM takes its share whatever it needs
-        share = int(config.rollout.gpu_memory_utilization * torch.cuda.mem_get_info()[1])
-        needs["keys and values"] = max(
-            needs["keys and values"],
-            share - needs["base in the sampler"] - needs["adapter slots of the sampler"],
-        )
     for line in budget.describe(needs, available, where):
         watcher.notice(line)
     if config.run.check_memory:
@@ -139,7 +138,12 @@ def start_run(
                 publisher=publisher,
                 verification=verification,
                 chat=chat,
-                metrics=MetricsWriter(store, first_step=state.step + 1),
+                metrics=MetricsWriter(
+                    store,
+                    first_step=state.step + 1,
+                    trackers=open_trackers(config, store),
+                    notice=watcher.notice,
+                ),
                 notice=watcher.notice,
             )
             _publish_all(parts)
@@ -186,6 +190,7 @@ def make_engine_settings(config: TrainerConfig, model_path: str, threads: int, s
         gpu_memory_utilization=rollout.gpu_memory_utilization,
         seed=config.run.seed + step,
         threads=threads,
+        enable_sleep_mode=rollout.sleep,
     )
 
 
@@ -285,6 +290,7 @@ def measure_warmup(parts: Parts) -> None:
 def describe_environment(server: dict[str, str]) -> dict[str, object]:
     """Return versions and machine, for environment.json."""
     return {
+        "run_id": secrets.token_hex(8),
         "verifier": server,
         "packages": {name: version(name) for name in _PACKAGES},
         "python": platform.python_version(),

@@ -15,7 +15,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,16 @@ class RunStore:
         past = [version for version in versions if version <= current]
         for version in set(versions) - set(past[:1] + past[-keep:]):
             shutil.rmtree(self.adapter_folder(uid, version))
+
+    def drop_culled_adapters(self, living: Collection[str], *, keep: int) -> None:
+        """Keep the last version of the `keep` members that were culled last, and nothing of those before them."""
+        folders = [path for path in (self.folder / "adapters").iterdir() if path.name not in living]
+        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for folder in folders[keep:]:
+            shutil.rmtree(folder)
+        for folder in folders[:keep]:
+            for version in self.list_adapter_versions(folder.name)[:-1]:
+                shutil.rmtree(self.adapter_folder(folder.name, version))
 
     # --- records -------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class Learner:
         metrics: dict[str, float] = {}
         for _ in range(learning.epochs):
             metrics = self._pass(uid, batch, temperature)
-        return {**metrics, "tokens": float(lengths_S.sum()), "learning_rate": learning.learning_rate}
+        return {**metrics, "num_tokens": float(lengths_S.sum()), "lr": learning.learning_rate}
 
     def imitate(self, uid: str, sequences: Sequence[TokenSequence], *, learning_rate: float) -> float:
         """Make one supervised step on completions; returns the mean loss per token."""

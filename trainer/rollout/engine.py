@@ -90,6 +90,14 @@ class Engine(Protocol):
         """Start again after EngineDiedError, with every published adapter."""
         ...
 
+    def sleep(self) -> None:
+        """Give memory back until `wake`; nothing may be asked meanwhile."""
+        ...
+
+    def wake(self) -> None:
+        """Be ready again, with every published adapter."""
+        ...
+
     def close(self) -> None:
         """End the engine and all its processes."""
         ...
@@ -118,6 +126,8 @@ class EngineSettings:
     gpu_memory_utilization: float
     seed: int
     threads: int
+    enable_sleep_mode: bool = False
+    """Needs a GPU."""
 
 
 class VllmEngine:
@@ -157,6 +167,17 @@ class VllmEngine:
         self.close()
         self._start()
         for adapter in self._published.values():
+            self._call({"op": "add", **asdict(adapter)})
+
+    def sleep(self) -> None:
+        """See `Engine.sleep`."""
+        self._call({"op": "sleep"})
+
+    def wake(self) -> None:
+        """See `Engine.wake`. Adapters are loaded anew: vLLM has lost them before without an error (vllm 53888)."""
+        self._call({"op": "wake"})
+        for adapter in self._published.values():
+            self._call({"op": "remove", "number": adapter.number})
             self._call({"op": "add", **asdict(adapter)})
 
     def close(self) -> None:

@@ -67,6 +67,12 @@ class TransformersEngine:
     def restart(self) -> None:
         """See `Engine.restart`; it has no process that could die."""
 
+    def sleep(self) -> None:
+        """See `Engine.sleep`; it keeps its weights."""
+
+    def wake(self) -> None:
+        """See `Engine.wake`."""
+
     def close(self) -> None:
         """See `Engine.close`."""
         self._published.clear()

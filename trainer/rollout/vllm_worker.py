@@ -32,6 +32,8 @@ class Worker:
             "add": self.add,
             "remove": self.remove,
             "generate": self.generate,
+            "sleep": self.sleep,
+            "wake": self.wake,
         }
         return methods[operation](**message) or {}
 
@@ -79,6 +81,14 @@ class Worker:
         """Unload an adapter."""
         self._llm.llm_engine.remove_lora(number)
         self._adapters.pop(number, None)
+
+    def sleep(self) -> None:
+        """Move the weights to main memory and drop keys and values; level 2 cannot be woken with LoRA (vllm 39934)."""
+        self._llm.sleep(level=1)
+
+    def wake(self) -> None:
+        """Undo `sleep`."""
+        self._llm.wake_up()
 
     def generate(self, *, requests: list[dict[str, Any]]) -> None:
         """Sample all requests in one batch; each is answered when its completions are there."""

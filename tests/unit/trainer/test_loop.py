@@ -12,13 +12,15 @@ from tests.fakes import LetterChat, ScriptedEngine, ScriptedVerification, make_s
 from trainer import checkpoint
 from trainer.checkpoint import RunState
 from trainer.config import ConfigError, TrainerConfig, load_config
-from trainer.domain import Member, Rating, Role
+from trainer.domain import Member, Rating, Role, TaskKind
 from trainer.evolving import make_uid
 from trainer.learning.adapters import hash_weights
 from trainer.learning.learner import Learner
 from trainer.loop import Loop, Parts
 from trainer.metrics import MetricsWriter
 from trainer.publication import Publisher
+from trainer.rollout.engine import EngineDiedError
+from trainer.sampling import Question, Sampler, Speaker
 from trainer.store import RunStore, StoreError
 
 SETTINGS = [
@@ -214,6 +216,86 @@ def test_old_versions_are_retired_and_the_first_is_kept_on_disk(tiny, tmp_path: 
         assert versions[0] == 0
         assert versions[-1] == member.version
         assert len(versions) <= 3
+
+
+@pytest.mark.parametrize("keep", [0, 1, 8])
+def test_of_culled_members_the_newest_keep_their_last_adapter(tiny, tmp_path: Path, keep: int) -> None:
+    overrides = ["evolution.every=1", f"run.keep_culled={keep}"]
+    parts = make_parts(tiny, tmp_path / "run", overrides=overrides)
+    run(parts, 4)
+    living = [m.uid for m in parts.state.members]
+    culled = [event["culled"] for event in parts.store.read("lineage")]
+    assert len(culled) == 8
+    on_disk = {p.name for p in (parts.store.folder / "adapters").iterdir()} - set(living)
+    assert len(on_disk) == keep
+    if keep == 1:
+        assert on_disk <= set(culled[-2:])
+    assert all(len(parts.store.list_adapter_versions(uid)) == 1 for uid in on_disk)
+
+
+def test_a_resting_engine_sleeps_while_members_learn_and_all_are_probed_when_it_wakes(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run", overrides=["rollout.sleep=true", "evolution.every=0"])
+    learned_at: list[int] = []
+    update = parts.learner.update
+
+    def watch(*arguments, **options):
+        learned_at.append(len(parts.engine.log))
+        return update(*arguments, **options)
+
+    parts.learner.update = watch
+    run(parts, 1)
+    log = parts.engine.log
+    assert learned_at
+    assert set(learned_at) == {log.index("sleep") + 1}
+    assert log.index("wake") == log.index("sleep") + 1
+    assert sum(name.startswith("probe/") for name in parts.store.read("metrics")[0]) == 4
+
+
+class DyingEngine(ScriptedEngine):
+    """Dies after some answers, a number of times."""
+
+    def __init__(self, deaths: int) -> None:
+        super().__init__()
+        self.deaths, self.asked = deaths, []
+
+    def generate(self, requests):
+        self.asked.append(len(requests))
+        for number, answer in enumerate(super().generate(requests)):
+            if number == 2 and self.deaths:
+                self.deaths -= 1
+                raise EngineDiedError("killed")
+            yield answer
+
+
+def ask(engine: ScriptedEngine, count: int) -> tuple[list[str], list[str]]:
+    """Ask questions; returns the groups of the answers and the notices."""
+    notices: list[str] = []
+    sampler = Sampler(engine, LetterChat(), load_config([]).rollout, notices.append)
+    questions = [
+        Question(
+            speaker=Speaker("s00", 0, None), role=Role.STUDENT, kind=TaskKind.DEDUCTION, group=f"g{i}",
+            prompt_ids=(i, 7), num_samples=2,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    told: list[str] = []
+    found = sampler.sample(questions, random.Random(0), lambda question, _: told.append(question.group))
+    assert sorted(told) == sorted(question.group for question, _ in found)
+    return [question.group for question, _ in found], notices
+
+
+def test_a_dead_engine_is_started_again_and_asked_only_what_it_owes() -> None:
+    engine = DyingEngine(deaths=2)
+    groups, notices = ask(engine, 7)
+    assert groups == [f"g{i}" for i in range(7) for _ in range(2)]
+    assert engine.asked == [7, 5, 3]
+    assert engine.log == ["restart", "restart"]
+    assert len(notices) == 2
+
+
+def test_an_engine_that_dies_again_and_again_ends_the_run() -> None:
+    with pytest.raises(EngineDiedError):
+        ask(DyingEngine(deaths=3), 9)
 
 
 def test_evolution_replaces_one_of_each_role_and_says_how_old_it_was(tiny, tmp_path: Path) -> None:

@@ -22,9 +22,7 @@ from trainer.publication import Publisher
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.store import RunStore
 
-CONFIG = load_config(
-    [], ["model.learner_dtype=float32", "model.sampler_dtype=float32", "lora.rank=4", "lora.alpha=8"]
-)
+CONFIG = load_config([], ["model.learner_dtype=float32", "model.sampler_dtype=float32", "lora.rank=4", "lora.alpha=8"])
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +114,9 @@ def test_another_member_served_raises_an_alarm_for_whom_it_is_wrong(model, tmp_p
     assert scene.alarms == [("logprob_alarm", "s00")]
 
 
-@pytest.mark.parametrize(("learning_rate", "kinds"), [(0.05, {"logprob_alarm", "stale_alarm"}), (1e-6, {"stale_alarm"})])
+@pytest.mark.parametrize(
+    ("learning_rate", "kinds"), [(0.05, {"logprob_alarm", "stale_alarm"}), (1e-6, {"stale_alarm"})]
+)
 def test_a_stale_version_raises_an_alarm_also_when_it_differs_by_less_than_the_noise(
     model, tmp_path: Path, learning_rate: float, kinds: set[str]
 ) -> None:
