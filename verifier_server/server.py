@@ -30,6 +30,9 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _OPTIONS = [
     ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
+    # A client that watches our health has an open stream and pings to see that we are there; by default more than two
+    # pings in five minutes would end its connection.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # a second server on the same port must fail, not share it
 ]

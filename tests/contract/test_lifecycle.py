@@ -369,3 +369,19 @@ def test_memory_of_large_requests_is_given_back(state_dir: Path) -> None:
         wait_until(lambda: measure_mib() < before + 16, timeout_s=12)
     finally:
         server.stop()
+
+
+def test_a_client_that_only_pings_keeps_its_connection(server) -> None:
+    """Clients ping every 30 s, here every 10 s; gRPC's default ends a connection at the fourth ping without data."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    states: list[grpc.ChannelConnectivity] = []
+    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.http2.max_pings_without_data", 0)]
+    with grpc.insecure_channel(server.address, options=options) as channel:
+        channel.subscribe(states.append)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        next(watch)
+        time.sleep(50)
+        watch.cancel()
+        assert states[-1] is grpc.ChannelConnectivity.READY
+        assert states.count(grpc.ChannelConnectivity.READY) == 1
