@@ -112,6 +112,8 @@ def start_run(
     with ThreadPoolExecutor(1) as background:
         engine = background.submit(make_engine, config, preflight.model_path, threads, step, store.log_path("vllm"))
         try:
+            if config.rollout.engine == "transformers":
+                engine.result()  # in this process it would draw from the random numbers that adapters begin with
             if found is None:
                 store.write_environment(describe_environment(preflight.server))
             _pin_image(config, store, preflight)
