@@ -53,7 +53,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory, server) -> dict:
         process = start_run(log, ["--resume", str(run), "run.steps=999"])
     process.kill()
     process.join()
-    steps = count_steps(run) + 2
+    steps = max(8, count_steps(run) + 2)
     finish(start_run(log, ["--resume", str(run), f"run.steps={steps}"]), log)
     straight = folder / "straight/tiny-001"
     finish(start_run(log, [*common, f"run.folder={straight.parent}", f"run.steps={steps}"]), log)
@@ -70,7 +70,7 @@ def test_a_kill_loses_at_most_the_step_in_flight(scene: dict) -> None:
         assert len(kill["rows"]) <= kill["checkpoint"] + 1
     done = [kill["checkpoint"] for kill in kills]
     assert done == sorted(done)
-    assert done[-1] >= 5, "the kills left no time for steps"
+    assert len(set(done)) >= 3, "the kills left no time for steps"
     assert [row["step"] for row in read_records(scene["killed"] / "metrics.jsonl")] == list(
         range(1, scene["steps"] + 1)
     )
@@ -107,7 +107,7 @@ def test_the_state_and_the_numbers_are_those_of_a_run_that_was_never_killed(scen
         for which in ("killed", "straight")
     ]
     assert rows[0] == rows[1]
-    assert sum(name.endswith("/loss") for row in rows[0] for name in row) >= 4, (
+    assert sum(name.endswith("/loss") for row in rows[0] for name in row) >= 2 * scene["steps"], (
         "nothing was learned, so nothing was shown"
     )
 

@@ -20,7 +20,7 @@ SETTINGS = [
 
 
 def save_model(folder: Path) -> Path:
-    """Write the model. It ends one completion in a dozen early, and the length decides the reward."""
+    """Write the model. At each token it ends the completion with about one tenth, and the length decides the reward."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -36,7 +36,11 @@ def save_model(folder: Path) -> Path:
         vocab_size=259, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=2, max_position_embeddings=2048, bos_token_id=1, eos_token_id=2, pad_token_id=0,
     )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():  # one hidden value is the same everywhere, and the end token likes it
+        model.model.embed_tokens.weight[:, 0] = 0.05
+        model.lm_head.weight[2, 0] = 1.5
+    model.save_pretrained(folder)
     return folder
 
 
