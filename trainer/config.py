@@ -132,7 +132,8 @@ class RewardsConfig(Section):
     teacher: TeacherRewards = TeacherRewards()
     student: StudentRewards = StudentRewards()
     overlong: Literal["keep", "mask"] = "keep"
-    """Completions cut off at `rollout.max_new_tokens`: rewarded like others, or left out of learning (DAPO)."""
+    """Completions cut off at `rollout.max_new_tokens`: learned from like others, or only counted in the baseline of
+    their group (DAPO's overlong filtering)."""
     overlong_margin_tokens: int = Field(default=0, ge=0)
     """Soft punishment (DAPO, eq. 13): within this many tokens of the limit the reward falls linearly by up to 1."""
 
@@ -144,7 +145,8 @@ class LearningConfig(Section):
     aggregation: Aggregation | Literal["auto"] = "auto"
     """How token losses become one; `auto` is what the estimator was published with."""
     zero_variance: Literal["drop", "keep"] = "drop"
-    """Groups in which all rewards are equal: left out before advantages are computed, or kept (always by `trr_pp`)."""
+    """Groups in which all rewards are equal: left out before advantages are computed, so that no mean and no divisor
+    sees them, or kept as published (always by `trr_pp`)."""
     learning_rate: float = Field(default=2e-5, ge=0)
     epochs: int = Field(default=1, ge=1, le=16)
     """Optimizer steps on the same batch. With one the ratio is 1 and clipping never acts."""
@@ -155,9 +157,10 @@ class LearningConfig(Section):
     """Bound of the ratio where the advantage is negative; null is none."""
     importance: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = "token_truncate"
     """Correction between sampler and learner."""
-    importance_cap: float = Field(default=2.0, ge=1)
-    importance_floor: float = Field(default=0.5, ge=0, le=1)
-    """Of the `mask` forms."""
+    importance_cap: float | None = Field(default=None, ge=1)
+    """null: 2 for tokens, 3 for sequences."""
+    importance_floor: float | None = Field(default=None, ge=0, le=1)
+    """Of the `mask` forms. null: 0.5 for tokens, none for sequences, whose ratios reach far with 16-bit types."""
     kl_coefficient: float = Field(default=0.0, ge=0)
     """Of the divergence from the frozen base; 0 computes none. The base is the same model with adapters off."""
     kl_estimator: Literal["k3", "k3_weighted", "k2"] = "k3"
@@ -173,6 +176,18 @@ class LearningConfig(Section):
 
     null: 0.25 with a 16-bit type on either side, where 0.01 to 0.05 is numeric noise (the base served in place of a
     warmed-up teacher gives 0.6 to 1.2, SmolLM2-135M); 0.005 with float32 on both."""
+
+    @property
+    def importance_bounds(self) -> tuple[float, float]:
+        """Floor and cap, with null resolved."""
+        of_tokens = self.importance.startswith("token")
+        floor = self.importance_floor if self.importance_floor is not None else (0.5 if of_tokens else 0.0)
+        return floor, self.importance_cap if self.importance_cap is not None else (2.0 if of_tokens else 3.0)
+
+    @property
+    def regularised(self) -> bool:
+        """Whether the loss has terms that also act where the advantage is 0."""
+        return self.kl_coefficient > 0 or self.entropy_coefficient > 0
 
     @property
     def resolved_aggregation(self) -> "Aggregation":
@@ -292,13 +307,15 @@ class TrainerConfig(Section):
         """
         return self.population.teachers + self.population.students + 2
 
-    @property
-    def logprob_tolerance(self) -> float:
-        """`learning.logprob_tolerance` with null resolved."""
-        if self.learning.logprob_tolerance is not None:
-            return self.learning.logprob_tolerance
-        exact = self.model.learner_dtype == self.model.sampler_dtype == "float32"
-        return 0.005 if exact else 0.25
+    @model_validator(mode="after")
+    def _check_margin(self) -> Self:
+        margin, longest = self.rewards.overlong_margin_tokens, self.rollout.max_new_tokens
+        if margin > longest:
+            raise ValueError(
+                f"rewards.overlong_margin_tokens = {margin} is more than rollout.max_new_tokens = {longest}: "
+                "every completion would be punished"
+            )
+        return self
 
     @property
     def served_rank(self) -> int:

@@ -15,15 +15,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psutil
-import torch
 
 from trainer import checkpoint
 from trainer.checkpoint import RunState
 from trainer.config import TrainerConfig
 from trainer.domain import Grade, Match, Member, Problem, Role, Sample
 from trainer.evolving import Birth, evolve
-from trainer.learning.advantages import compute_advantages, find_uniform
 from trainer.learning.learner import Learner
+from trainer.learning.losses import DIFFERENCE
+from trainer.learning.selection import select_samples
 from trainer.metrics import MetricsWriter, summarize_samples
 from trainer.population.matchmaking import draw_matches
 from trainer.population.ratings import Winner, decide, rate
@@ -54,6 +54,8 @@ class Parts:
     metrics: MetricsWriter
     notice: Callable[[str], None]
     """Shows one line to the person who watches."""
+    logprob_tolerance: float
+    """`learning.logprob_tolerance` with null resolved."""
 
 
 @dataclass(slots=True)
@@ -207,8 +209,11 @@ class Loop:
             if "loss" in found:
                 member.version += 1
                 # What was sampled is compared too, not only the probe: many more tokens, for nothing.
-                difference = found["sampling/sampling_logp_difference/mean"]
-                raise_alarms(self._parts, step.number, member.uid, Probe(difference, is_stale=False))
+                raise_alarms(self._parts, step.number, member.uid, Probe(found[DIFFERENCE], is_stale=False))
+            if "nonfinite_grad" in found:
+                self._parts.notice(f"ALARM: the gradient of {member.uid} is not finite; that step is left out")
+                event = {"step": step.number, "event": "nonfinite_grad", "member": member.uid}
+                self._parts.store.append("events", [event])
 
     @contextmanager
     def _resting_engine(self) -> Iterator[None]:
@@ -222,23 +227,11 @@ class Loop:
 
     def _update(self, member: Member, samples: Sequence[Sample]) -> dict[str, float]:
         """Update a member on its rewarded samples; returns metrics, `skipped` if nothing can be learned from them."""
-        learning = self._config.learning
-        rewards_S = torch.tensor([float(sample.reward or 0.0) for sample in samples])
-        if learning.zero_variance == "drop" and learning.advantage != "trr_pp":
-            uniform_S = find_uniform(rewards_S, [sample.group for sample in samples])
-            samples = [s for s, uniform in zip(samples, uniform_S.tolist(), strict=True) if not uniform]
-            rewards_S = rewards_S[~uniform_S]
-        if not samples:
+        chosen, advantages_S = select_samples(samples, self._config.learning, self._config.rewards)
+        if not chosen:
             return {"skipped": 1.0}
-        advantages_S = compute_advantages(
-            learning.advantage,
-            rewards_S,
-            groups_S=[sample.group for sample in samples],
-            kinds_S=[sample.kind for sample in samples],
-            lengths_S=torch.tensor([len(sample.completion_ids) for sample in samples]),
-        )
         return self._parts.learner.update(
-            member.uid, samples, advantages_S, temperature=self._config.rollout.temperature
+            member.uid, chosen, advantages_S, temperature=self._config.rollout.temperature
         )
 
     def _publish(self, step: Step) -> None:
@@ -328,8 +321,8 @@ def _measure_speed(step: Step) -> dict[str, float]:
 
 def raise_alarms(parts: Parts, step: int, uid: str, probe: Probe) -> None:
     """Say and record it if the engine does not answer with the member's weights."""
-    tolerance = parts.config.logprob_tolerance
-    if probe.difference > tolerance:
+    tolerance = parts.logprob_tolerance
+    if not probe.difference <= tolerance:  # also if it is not a number
         parts.notice(
             f"ALARM: engine and learner differ by {probe.difference:.3f} on {uid} (tolerance {tolerance:g}): "
             "wrong adapter?"

@@ -45,13 +45,10 @@ def measure_solve_rate(grades: Sequence[Grade], *, judged_fraction: float) -> fl
 def punish_length(sample: Sample, rewards: RewardsConfig, *, max_tokens: int) -> float | None:
     """Return a sample's reward after what its length does to it.
 
-    With `overlong` "mask" a truncated completion is not learned from (DAPO's overlong filtering, arXiv:2503.14476).
-    With a margin of M tokens the soft punishment of DAPO, eq. 13, is added: 0 up to max_tokens - M, then
-    (max_tokens - M - length) / M, which is -1 at max_tokens.
+    With a margin of M tokens the soft punishment of DAPO (arXiv:2503.14476, eq. 13) is added: 0 up to max_tokens - M,
+    then (max_tokens - M - length) / M, which is -1 at max_tokens.
     """
-    if sample.reward is None or (rewards.overlong == "mask" and sample.finish_reason == "length"):
-        return None
     margin = rewards.overlong_margin_tokens
-    if not margin:
+    if sample.reward is None or not margin:
         return sample.reward
     return sample.reward + min(0.0, (max_tokens - margin - len(sample.completion_ids)) / margin)

@@ -147,6 +147,7 @@ def start_run(
                     notice=watcher.notice,
                 ),
                 notice=watcher.notice,
+                logprob_tolerance=choose_tolerance(config),
             )
             _publish_all(parts)
             if found is None:
@@ -158,6 +159,14 @@ def start_run(
                 engine.result().close()
             raise
     return parts
+
+
+def choose_tolerance(config: TrainerConfig) -> float:
+    """Return `learning.logprob_tolerance`, with null resolved for the data types that will be used."""
+    if config.learning.logprob_tolerance is not None:
+        return config.learning.logprob_tolerance
+    exact = choose_dtype(config.model.learner_dtype) == config.model.sampler_dtype == "float32"
+    return 0.005 if exact else 0.25
 
 
 def _pin_image(config: TrainerConfig, store: RunStore, preflight: Preflight) -> None:

@@ -178,19 +178,26 @@ def write_atomically(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.rename(path)
+    _flush(path.parent)
 
 
 def commit_folder(draft: Path, final: Path) -> None:
     """Flush a finished draft folder to the disk and give it its name in one step."""
     for path in [*draft.rglob("*"), draft]:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _flush(path)
     if final.exists():
         shutil.rmtree(final)
     draft.rename(final)
+    _flush(final.parent)
+
+
+def _flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk before going on."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _plain(record: Any) -> Any:

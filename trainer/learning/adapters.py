@@ -63,7 +63,7 @@ class AdapterBank:
         Raises:
             ConfigError: the model has none of `lora.target_modules`.
         """
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng():
             torch.manual_seed(seed)
             try:
                 if self._peft is None:
@@ -104,7 +104,7 @@ class AdapterBank:
     @contextmanager
     def precision(self) -> Iterator[None]:
         """With a bfloat16 base, cast the small fp32 adapters down instead of every activation up (twice as fast)."""
-        if self.model.dtype is not torch.bfloat16:
+        if self.model.dtype is not torch.bfloat16 or self._peft is None:
             yield
             return
         with disable_input_dtype_casting(self._peft), torch.autocast(self.model.device.type, dtype=torch.bfloat16):
@@ -158,6 +158,10 @@ class AdapterBank:
             adapter.optimizer.step()
         adapter.optimizer.zero_grad(set_to_none=True)
         return float(norm)
+
+    def forget_gradients(self, uid: str) -> None:
+        """Clear what `step` would have used."""
+        self._adapters[uid].optimizer.zero_grad(set_to_none=True)
 
     def get_optimizer_tensors(self, uid: str) -> Weights:
         """Return the moments and step counts of an adapter's optimizer as named tensors."""

@@ -50,12 +50,13 @@ def find_uniform(rewards_S: torch.Tensor, groups_S: Sequence[Hashable]) -> torch
 def dr_grpo(rewards_S: torch.Tensor, groups_S: Sequence[Hashable]) -> torch.Tensor:
     """Dr. GRPO (arXiv:2503.20783, section 3.2): subtract each group's mean reward, and do not divide.
 
-    A group of one gets 0. The other half of Dr. GRPO is the constant divisor of the loss (`losses.weigh_samples`).
+    A group of one, or one without a difference, gets exactly 0, not what rounding leaves: an optimizer would scale that
+    up. The other half of Dr. GRPO is the constant divisor of the loss (`losses.weigh_samples`).
     """
     centered_S = torch.empty_like(rewards_S)
     for index in _index(groups_S):
         centered_S[index] = rewards_S[index] - rewards_S[index].mean()
-    return centered_S
+    return centered_S.masked_fill(find_uniform(rewards_S, groups_S), 0.0)
 
 
 def grpo(rewards_S: torch.Tensor, groups_S: Sequence[Hashable]) -> torch.Tensor:

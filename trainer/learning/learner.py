@@ -1,8 +1,9 @@
 """The learner: scores tokens under members, and updates one member at a time on its own samples."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import torch
@@ -12,11 +13,11 @@ from trainer.config import ConfigError, LearningConfig, LoraConfig
 from trainer.domain import Sample
 from trainer.learning.adapters import AdapterBank
 from trainer.learning.logprobs import TokenSequence, check_scores, plan_micro_batches, score_tokens
-from trainer.learning.losses import TokenBatch, policy_loss, weigh_samples
+from trainer.learning.losses import DIFFERENCE, MISSING, TokenBatch, policy_loss, weigh_samples
 
 
 class LearningError(RuntimeError):
-    """An update made no sense numerically; the weights are as before."""
+    """A step made no sense numerically."""
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class _Batch:
     sequences: list[TokenSequence]
     advantages_S: torch.Tensor
     weights_S: torch.Tensor
+    num_tokens: int
+    """Completion tokens, those of samples that are not computed included."""
     old: list[torch.Tensor] | None = None
     """Log-probabilities at the start of the update; None until a first pass found them."""
     reference: list[torch.Tensor] | None = None
@@ -82,42 +85,72 @@ class Learner:
             old: log-probabilities of the policy that the ratio is taken to, [T] each; None is the adapter as it is now.
 
         Returns:
-            Metrics, or `skipped` if there is nothing to learn. Means are over the tokens that were learned from.
-
-        Raises:
-            LearningError: a gradient is not finite.
+            Metrics, averaged over the epochs; means are over the tokens that were computed. `skipped` if there was
+            nothing to learn, `nonfinite_grad` if an epoch had to be left out, with all after it.
 
         Samples with advantage 0 are not computed, but count in the mean (unless a KL or entropy term needs them).
         """
         learning = self._learning
+        everything = learning.regularised
+        if not everything and not advantages_S.any():
+            return {"skipped": 1.0}
         lengths_S = torch.tensor([len(sample.completion_ids) for sample in samples])
         weights_S = weigh_samples(lengths_S, learning.resolved_aggregation, max_tokens=self._max_new_tokens)
-        everything = learning.kl_coefficient > 0 or learning.entropy_coefficient > 0
         kept = [i for i, advantage in enumerate(advantages_S.tolist()) if advantage != 0.0 or everything]
-        if not advantages_S.any():
-            return {"skipped": 1.0}
         chosen = [samples[i] for i in kept]
-        sequences = [TokenSequence(sample.prompt_ids, sample.completion_ids) for sample in chosen]
-        batch = _Batch(chosen, sequences, advantages_S[kept], weights_S[kept], [old[i] for i in kept] if old else None)
+        batch = _Batch(
+            samples=chosen,
+            sequences=[TokenSequence(sample.prompt_ids, sample.completion_ids) for sample in chosen],
+            advantages_S=advantages_S[kept],
+            weights_S=weights_S[kept],
+            num_tokens=int(lengths_S.sum()),
+            old=[old[i] for i in kept] if old else None,
+        )
         if learning.kl_coefficient > 0:
-            batch.reference = self.compute_logprobs(None, sequences, temperature=temperature)
-        metrics: dict[str, float] = {}
-        for _ in range(learning.epochs):
-            metrics = self._pass(uid, batch, temperature)
-        return {**metrics, "num_tokens": float(lengths_S.sum()), "lr": learning.learning_rate}
+            batch.reference = self.compute_logprobs(None, batch.sequences, temperature=temperature)
+        return self._run_epochs(uid, batch, temperature)
+
+    def _run_epochs(self, uid: str, batch: _Batch, temperature: float) -> dict[str, float]:
+        passes: list[dict[str, float]] = []
+        flags: dict[str, float] = {}
+        for _ in range(self._learning.epochs):
+            found = self._pass(uid, batch, temperature)
+            if not math.isfinite(found["grad_norm"]):
+                flags["nonfinite_grad"] = 1.0
+                break
+            if found["sampling/masked_fraction"] == 1 and not self._learning.regularised:
+                flags["sampling/masked_fraction"] = 1.0
+                break
+            passes.append(found)
+        if not passes:
+            return {"skipped": 1.0, **flags}
+        computed = sum(len(sequence.completion_ids) for sequence in batch.sequences)
+        return {
+            **{name: _join(name)(found[name] for found in passes) for name in passes[0]},
+            **flags,
+            "num_tokens": float(computed * len(passes)),
+            "lr": self._learning.learning_rate,
+        }
 
     def imitate(self, uid: str, sequences: Sequence[TokenSequence], *, learning_rate: float) -> float:
-        """Make one supervised step on completions; returns the mean loss per token."""
+        """Make one supervised step on completions; returns the mean loss per token. Raises: LearningError."""
         self.adapters.activate(uid)
         num_tokens = sum(len(sequence.completion_ids) for sequence in sequences)
         total = 0.0
         for part in plan_micro_batches(sequences, self._learning.micro_batch_tokens):
             with self.adapters.precision():
-                logprobs_T, _ = score_tokens(self._model, [sequences[i] for i in part], temperature=1.0)
+                logprobs_T, _ = score_tokens(
+                    self._model,
+                    [sequences[i] for i in part],
+                    temperature=1.0,
+                    chunk_tokens=self._learning.logit_chunk_tokens,
+                )
             loss = -logprobs_T.sum() / num_tokens
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-        self._step(uid, learning_rate)
+        norm = self.adapters.step(uid, max_grad_norm=self._learning.max_grad_norm, learning_rate=learning_rate)
+        if not math.isfinite(norm):
+            raise LearningError(f"the gradient of {uid} is {norm} in a supervised step; its weights are unchanged")
         return total
 
     def _score(self, sequences: Sequence[TokenSequence], temperature: float) -> list[torch.Tensor]:
@@ -135,23 +168,21 @@ class Learner:
     def _pass(self, uid: str, batch: _Batch, temperature: float) -> dict[str, float]:
         """Go once over a batch and make an optimizer step."""
         self.adapters.activate(uid)
-        sums: dict[str, float] = defaultdict(float)
-        maxima: dict[str, float] = {}
+        parts: list[dict[str, float]] = []
         found: list[torch.Tensor] = [torch.empty(0)] * len(batch.samples)
         for part in plan_micro_batches(batch.sequences, self._learning.micro_batch_tokens):
             loss, statistics, logprobs_T = self._backward(batch, part, temperature)
             for index, piece in zip(part, _split(logprobs_T, [batch.sequences[i] for i in part]), strict=True):
                 found[index] = piece
-            sums["loss"] += loss
-            for name, value in statistics.items():
-                if name.endswith("max"):
-                    maxima[name] = max(maxima.get(name, value), value)
-                else:
-                    sums[name] += value
+            parts.append({"loss": loss, **statistics})
         batch.old = batch.old or found
         tokens = sum(len(sequence.completion_ids) for sequence in batch.sequences)
-        means = {name: value / tokens for name, value in sums.items() if name != "loss"}
-        return {"loss": sums["loss"], **means, **maxima, "grad_norm": self._step(uid)}
+        metrics = _summarize(parts, tokens)
+        if metrics["sampling/masked_fraction"] == 1 and not self._learning.regularised:
+            # A step without a gradient would still move by the optimizer's momentum.
+            self.adapters.forget_gradients(uid)
+            return {**metrics, "grad_norm": 0.0}
+        return {**metrics, "grad_norm": self.adapters.step(uid, max_grad_norm=self._learning.max_grad_norm)}
 
     def _backward(
         self, batch: _Batch, part: Sequence[int], temperature: float
@@ -179,17 +210,33 @@ class Learner:
             advantages_T=spread(batch.advantages_S),
             weights_T=spread(batch.weights_S),
             lengths_B=lengths_B,
+            num_tokens=batch.num_tokens,
             reference_logprobs_T=torch.cat([batch.reference[i] for i in part]) if batch.reference else None,
         )
         found = policy_loss(tokens, learning)
         found.loss.backward()  # type: ignore[no-untyped-call]
         return float(found.loss.detach()), found.statistics, logprobs_T.detach()
 
-    def _step(self, uid: str, learning_rate: float | None = None) -> float:
-        norm = self.adapters.step(uid, max_grad_norm=self._learning.max_grad_norm, learning_rate=learning_rate)
-        if not norm < float("inf"):
-            raise LearningError(f"the gradient of {uid} is {norm}; its weights are unchanged")
-        return norm
+
+def _summarize(parts: Sequence[dict[str, float]], tokens: int) -> dict[str, float]:
+    """Turn sums over the tokens of micro-batches into means; losses add up, extremes stay extremes."""
+    metrics: dict[str, float] = {}
+    for name in parts[0]:
+        values = [part[name] for part in parts]
+        if name.endswith(("/min", "/max")):
+            metrics[name] = _join(name)(values)
+        else:
+            metrics[name] = sum(values) if name == "loss" else sum(values) / tokens
+    reported = 1 - metrics[MISSING]
+    metrics[DIFFERENCE] = metrics[DIFFERENCE] / reported if reported else math.nan
+    return metrics
+
+
+def _join(name: str) -> Callable[[Iterable[float]], float]:
+    """Return how values of a metric become one."""
+    if name.endswith("/min"):
+        return min
+    return max if name.endswith("/max") else mean
 
 
 def _split(flat_T: torch.Tensor, sequences: Sequence[TokenSequence]) -> Iterator[torch.Tensor]:

@@ -65,7 +65,7 @@ def score_tokens(
         predicts_BL[row, len(sequence.prompt_ids) - 1 : lengths[row] - 1] = True
     targets_T = torch.cat([torch.tensor(sequence.completion_ids) for sequence in sequences]).to(device)
     # No attention mask: padding is at the end, and a causal model's earlier positions do not see it.
-    hidden_BLD = model.base_model(input_ids=ids_BL.to(device)).last_hidden_state
+    hidden_BLD = model.base_model(input_ids=ids_BL.to(device), use_cache=False).last_hidden_state
     return project(
         model.get_output_embeddings(),
         hidden_BLD[predicts_BL.to(device)],

@@ -11,6 +11,9 @@ import torch
 from trainer.config import Aggregation, LearningConfig
 
 _LOG_RATIO_MAX = 20.0
+MISSING = "sampling/missing_fraction"
+DIFFERENCE = "sampling/sampling_logp_difference/mean"
+"""Over the tokens whose log-probability the sampler reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +33,15 @@ class TokenBatch:
     """Share of each token in the mean of the optimizer batch, see `weigh_samples`."""
     lengths_B: torch.Tensor
     """Completion tokens of each sample; they sum up to T."""
+    num_tokens: int
+    """Completion tokens of the whole optimizer batch."""
     reference_logprobs_T: torch.Tensor | None = None
     """Under the frozen base; only needed with a KL term."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoss:
-    """The micro-batch's share of the loss, and statistics as sums over its tokens (maxima where the name says so)."""
+    """The micro-batch's share of the loss, and statistics: sums over its tokens, or extremes if the name says so."""
 
     loss: torch.Tensor
     statistics: dict[str, float]
@@ -62,10 +67,11 @@ def weigh_samples(lengths_S: torch.Tensor, aggregation: Aggregation, *, max_toke
 
 
 def policy_loss(tokens: TokenBatch, config: LearningConfig) -> PolicyLoss:
-    """Return sum_t weight_t (c_t L_t + kl D_t - entropy H_t).
+    """Return sum_t weight_t (c_t L_t + kl D_t) - entropy mean_t H_t.
 
     L is PPO's clipped loss (`clip_objective`), c corrects for the sampler (`correct_importance`), D is the divergence
-    from the frozen base (`estimate_kl`) and H the entropy, each with its coefficient in the config.
+    from the frozen base (`estimate_kl`) and H the entropy, each with its coefficient in the config. The entropy is a
+    mean over tokens whatever the aggregation, as in TRL.
     """
     ratio_T = (tokens.logprobs_T - tokens.old_logprobs_T).clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp()
     objective_T = clip_objective(ratio_T, tokens.advantages_T, config)
@@ -78,9 +84,10 @@ def policy_loss(tokens: TokenBatch, config: LearningConfig) -> PolicyLoss:
         # Only weighted by the ratio is the gradient that of the reverse divergence (arXiv:2512.02556, section 3.1).
         weighted_T = kl_T * ratio_T if config.kl_estimator == "k3_weighted" else kl_T
         loss_T = loss_T + config.kl_coefficient * weighted_T
+    loss = (tokens.weights_T * loss_T).sum()
     if config.entropy_coefficient:
-        loss_T = loss_T - config.entropy_coefficient * tokens.entropies_T
-    return PolicyLoss((tokens.weights_T * loss_T).sum(), statistics)
+        loss = loss - config.entropy_coefficient * tokens.entropies_T.sum() / tokens.num_tokens
+    return PolicyLoss(loss, statistics)
 
 
 def clip_objective(ratio_T: torch.Tensor, advantages_T: torch.Tensor, config: LearningConfig) -> torch.Tensor:
@@ -113,9 +120,10 @@ def correct_importance(tokens: TokenBatch, config: LearningConfig) -> tuple[torc
             sums_B = torch.stack([part.sum() for part in difference_T.split(tokens.lengths_B.tolist())])
             log_T = sums_B.repeat_interleave(tokens.lengths_B.to(sums_B.device))
         weight_T = log_T.clamp(-_LOG_RATIO_MAX, _LOG_RATIO_MAX).exp()
+        floor, cap = config.importance_bounds
         if config.importance.endswith("truncate"):
-            return weight_T.clamp_max(config.importance_cap), difference_T
-        inside_T = (weight_T >= config.importance_floor) & (weight_T <= config.importance_cap)
+            return weight_T.clamp_max(cap), difference_T
+        inside_T = (weight_T >= floor) & (weight_T <= cap)
         return torch.where(inside_T, weight_T, 0.0), difference_T
 
 
@@ -143,8 +151,12 @@ def _measure(
         "entropy": float(tokens.entropies_T.detach().sum()),
         "clip_ratio/low_mean": float(is_low_T.sum()),
         "clip_ratio/high_mean": float(is_high_T.sum()),
+        "clip_ratio/region_mean": float((is_low_T | is_high_T).sum()),
         "sampling/importance_sampling_ratio/mean": float(correction_T.sum()),
+        "sampling/importance_sampling_ratio/min": float(correction_T.min()),
         "sampling/importance_sampling_ratio/max": float(correction_T.max()),
-        "sampling/sampling_logp_difference/mean": float(difference_T.abs().sum()),
+        "sampling/masked_fraction": float((correction_T == 0).sum()),
+        MISSING: float((~tokens.sampler_logprobs_T.isfinite()).sum()),
+        DIFFERENCE: float(difference_T.abs().sum()),
         "sampling/sampling_logp_difference/max": float(difference_T.abs().max()),
     }

@@ -10,6 +10,7 @@ Shapes: _T tokens, _C tokens of a chunk, _D hidden, _V vocabulary.
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
 
 def project(
@@ -64,7 +65,8 @@ class _Projection(torch.autograd.Function):
             log_CV = logits_CV.div_(temperature).sub_(logits_CV.logsumexp(-1, keepdim=True))
             probabilities_CV = log_CV.exp()
             logprobs_T[window] = log_CV.gather(1, targets_C1)[:, 0]
-            entropies_T[window] = -torch.linalg.vecdot(probabilities_CV, log_CV)
+            # Not a dot product: autocast would make it one of bfloat16.
+            entropies_T[window] = -(probabilities_CV * log_CV).sum(-1)
             if entropy_slopes_TD is not None:
                 # dH/dlogits = -p (log p + H)
                 rise_CV = log_CV.add_(entropies_T[window, None]).mul_(probabilities_CV).neg_()
@@ -77,6 +79,7 @@ class _Projection(torch.autograd.Function):
         return logprobs_T, entropies_T
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(context: Any, *gradients_T: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         gradient_TD = gradients_T[0][:, None] * context.slopes_TD
         if context.entropy_slopes_TD is not None:

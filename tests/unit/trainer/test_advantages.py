@@ -69,6 +69,12 @@ def test_trr_pp_by_hand() -> None:
     assert found.tolist() == pytest.approx([1.5 / std, 0.0, -0.5 / std, 0.0])
 
 
+@pytest.mark.parametrize("estimator", [dr_grpo, grpo])
+def test_equal_rewards_give_exactly_zero_and_not_what_rounding_leaves(estimator) -> None:
+    """The float32 mean of eight times 0.7 is not 0.7, and an optimizer scales whatever is left."""
+    assert estimator(torch.tensor([0.7] * 8), ["a"] * 8).tolist() == [0.0] * 8
+
+
 def test_uniform_groups_are_found() -> None:
     found = find_uniform(torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0]), ["a", "b", "b", "a", "c"])
     assert found.tolist() == [True, False, False, True, True]

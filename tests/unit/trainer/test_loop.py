@@ -80,6 +80,7 @@ def make_parts(
         config=config, store=store, state=state, learner=learner, engine=engine, publisher=publisher,
         verification=ScriptedVerification(lose_every=lose_every), chat=LetterChat(),
         metrics=MetricsWriter(store, first_step=state.step + 1), notice=lambda text: None,
+        logprob_tolerance=1000.0,
     )  # fmt: skip
 
 
@@ -205,6 +206,29 @@ def test_every_member_learns_from_its_own_samples_only(tiny, tmp_path: Path) -> 
     run(parts, 2)
     assert seen
     assert all(members == {uid} for uid, members in seen.items())
+
+
+def test_updates_score_under_the_temperature_that_sampled(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run", overrides=["rollout.temperature=0.7"])
+    found: list[float] = []
+    update = parts.learner.update
+
+    def watch(*arguments, temperature: float):
+        found.append(temperature)
+        return update(*arguments, temperature=temperature)
+
+    parts.learner.update = watch
+    run(parts, 1)
+    assert set(found) == {0.7}
+
+
+def test_a_gradient_that_is_no_number_is_an_event_and_the_run_goes_on(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run", overrides=["evolution.every=0"])
+    parts.learner.update = lambda *arguments, **options: {"skipped": 1.0, "nonfinite_grad": 1.0}
+    run(parts, 2)
+    events = parts.store.read("events")
+    assert {(event["event"], event["step"]) for event in events} == {("nonfinite_grad", 1), ("nonfinite_grad", 2)}
+    assert all(member.version == 0 for member in parts.state.members)
 
 
 def test_old_versions_are_retired_and_the_first_is_kept_on_disk(tiny, tmp_path: Path) -> None:

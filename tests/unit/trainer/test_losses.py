@@ -19,6 +19,7 @@ def make_tokens(now: list[float], advantages: list[float], **changes: object) ->
         "sampler_logprobs_T": torch.zeros(count),
         "weights_T": torch.ones(count),
         "lengths_B": torch.tensor([count]),
+        "num_tokens": count,
     }
     tensors = {name: torch.tensor(value) if isinstance(value, list) else value for name, value in changes.items()}
     return TokenBatch(
@@ -27,7 +28,7 @@ def make_tokens(now: list[float], advantages: list[float], **changes: object) ->
 
 
 def config(**settings: object) -> LearningConfig:
-    return LearningConfig(clip_low=0.2, clip_high=0.28, importance_cap=2.0, **settings)
+    return LearningConfig(clip_low=0.2, clip_high=0.28, **{"importance_cap": 2.0, "importance_floor": 0.5, **settings})
 
 
 def test_the_clipped_loss_by_hand() -> None:
@@ -110,6 +111,29 @@ def test_divergence_and_entropy_enter_with_their_coefficients() -> None:
     found = policy_loss(tokens, config(kl_coefficient=0.1, entropy_coefficient=0.01))
     assert found.loss.item() == pytest.approx(-1 + 0.1 * (1 - math.log(2)) - 0.01 * 0.7)
     assert found.statistics["kl"] == pytest.approx(1 - math.log(2))
+
+
+def test_the_entropy_is_a_mean_over_tokens_whatever_the_aggregation() -> None:
+    # Two of the batch's five tokens are here: 0.1 * (0.7 + 0.3) / 5.
+    tokens = make_tokens([0.0, 0.0], [0.0, 0.0], entropies_T=[0.7, 0.3], weights_T=[9.0, 9.0], num_tokens=5)
+    assert policy_loss(tokens, config(entropy_coefficient=0.1)).loss.item() == pytest.approx(-0.02)
+
+
+@pytest.mark.parametrize(
+    ("importance", "bounds"),
+    [("token_truncate", (0.5, 2.0)), ("token_mask", (0.5, 2.0)), ("sequence_mask", (0.0, 3.0))],
+)
+def test_bounds_that_are_not_given_fit_tokens_or_sequences(importance: str, bounds: tuple[float, float]) -> None:
+    assert LearningConfig(importance=importance).importance_bounds == bounds
+    assert LearningConfig(importance=importance, importance_cap=4, importance_floor=0.1).importance_bounds == (0.1, 4)
+
+
+def test_masked_tokens_and_extremes_are_counted() -> None:
+    tokens = make_tokens([0.0] * 3, [1.0, 2.0, 4.0], **DIFFERENCES)
+    found = policy_loss(tokens, config(importance="token_mask")).statistics
+    assert found["sampling/masked_fraction"] == 1
+    assert found["sampling/importance_sampling_ratio/min"] == 0
+    assert found["sampling/importance_sampling_ratio/max"] == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(

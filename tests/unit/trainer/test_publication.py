@@ -20,6 +20,7 @@ from trainer.learning.logprobs import TokenSequence
 from trainer.loop import raise_alarms
 from trainer.publication import Publisher
 from trainer.rollout.transformers_engine import TransformersEngine
+from trainer.startup import choose_tolerance
 from trainer.store import RunStore
 
 CONFIG = load_config([], ["model.learner_dtype=float32", "model.sampler_dtype=float32", "lora.rank=4", "lora.alpha=8"])
@@ -80,7 +81,7 @@ class Scene:
     def publish(self) -> None:
         for member in self.state.members:
             self.publisher.publish(member, self.state)
-        parts = SimpleNamespace(config=CONFIG, store=self.store, notice=lambda text: None)
+        parts = SimpleNamespace(logprob_tolerance=choose_tolerance(CONFIG), store=self.store, notice=lambda text: None)
         for uid, probe in self.publisher.probe(self.state.members).items():
             raise_alarms(parts, 1, uid, probe)
 
