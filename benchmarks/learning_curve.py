@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/learning-curve"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--window", type=int, default=10, help="steps at the beginning and end that are compared")
+    parser.add_argument("--window", type=int, default=20, help="steps at the beginning and end that are compared")
     parser.add_argument("--report", action="store_true", help="run nothing")
     options = parser.parse_args()
     if not options.report:
@@ -71,30 +71,37 @@ def estimate(values: Sequence[float]) -> tuple[float, float]:
 
 
 def report(folder: Path, seeds: int, window: int) -> None:
-    """Print shares of correct attempts in the first and last steps, and rises against the control."""
+    """Print shares of correct attempts in the first and last steps, and the difference between the arms.
+
+    Both arms of a seed draw the same problems in the same steps, so their difference by step is free of the luck of the
+    draw, and the mean over the last steps is what a seed contributes.
+    """
     curves = {arm: [read_correct(run) for seed in range(seeds) if (run := find_run(folder, arm, seed))] for arm in ARMS}
-    rises: dict[str, list[float]] = {}
     rows = []
     for arm, several in curves.items():
-        rises[arm] = [mean(curve[-window:]) - mean(curve[:window]) for curve in several]
-        parts = [[mean(c[:window]) for c in several], [mean(c[-window:]) for c in several], rises[arm]]
+        parts = [[mean(c[:window]) for c in several], [mean(c[-window:]) for c in several]]
         rows.append(
             (arm, len(several), min(map(len, several)), *("{:.3f} ± {:.3f}".format(*estimate(p)) for p in parts))
         )
+    pairs = [
+        [a - b for a, b in zip(learning, control, strict=False)]
+        for learning, control in zip(curves["learning"], curves["control"], strict=False)
+    ]
+    gains = [mean(differences[-window:]) for differences in pairs]
+    gain, half = estimate(gains)
     harness.print_table(
         f"share of correct attempts, mean over seeds ± 95 % interval, windows of {window} steps",
-        ("arm", "seeds", "steps", "first", "last", "rise"),
-        rows,
+        ("arm", "seeds", "steps", "first", "last"),
+        [*rows, ("learning - control", len(gains), "", "", f"{gain:.3f} ± {half:.3f}")],
     )
-    against = [a - b for a, b in zip(rises["learning"], rises["control"], strict=False)]
-    difference, half = estimate(against)
     harness.print_result(
         benchmark="learning_curve",
-        seeds=len(against),
+        seeds=len(gains),
         steps=min(len(c) for several in curves.values() for c in several),
-        rise={arm: [round(v, 4) for v in values] for arm, values in rises.items()},
-        rise_over_control=round(difference, 4),
-        rise_over_control_ci95=[round(difference - half, 4), round(difference + half, 4)],
+        window=window,
+        gain_by_seed=[round(value, 4) for value in gains],
+        gain=round(gain, 4),
+        gain_ci95=[round(gain - half, 4), round(gain + half, 4)] if len(gains) > 1 else None,
         curves={arm: [[round(v, 3) for v in c] for c in several] for arm, several in curves.items()},
     )
 
