@@ -1,7 +1,7 @@
 """The learner: scores tokens under members, and updates one member at a time on its own samples."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from trainer.config import ConfigError, LearningConfig, LoraConfig
 from trainer.domain import Sample
 from trainer.learning.adapters import AdapterBank
-from trainer.learning.logprobs import TokenSequence, check_scores, plan_micro_batches, score_tokens
+from trainer.learning.logprobs import Row, TokenSequence, check_scores, plan_micro_batches, score_tokens
 from trainer.learning.losses import DIFFERENCE, MISSING, TokenBatch, policy_loss, weigh_samples
 
 
@@ -137,11 +137,11 @@ class Learner:
         self.adapters.activate(uid)
         num_tokens = sum(len(sequence.completion_ids) for sequence in sequences)
         total = 0.0
-        for part in plan_micro_batches(sequences, self._learning.micro_batch_tokens):
+        for rows in plan_micro_batches(sequences, self._learning.micro_batch_tokens):
             with self.adapters.precision():
                 logprobs_T, _ = score_tokens(
                     self._model,
-                    [sequences[i] for i in part],
+                    rows,
                     temperature=1.0,
                     chunk_tokens=self._learning.logit_chunk_tokens,
                 )
@@ -156,13 +156,11 @@ class Learner:
     def _score(self, sequences: Sequence[TokenSequence], temperature: float) -> list[torch.Tensor]:
         results: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
         with torch.no_grad(), self.adapters.precision():
-            for part in plan_micro_batches(sequences, self._learning.micro_batch_tokens):
-                chosen = [sequences[i] for i in part]
+            for rows in plan_micro_batches(sequences, self._learning.micro_batch_tokens):
                 logprobs_T, _ = score_tokens(
-                    self._model, chosen, temperature=temperature, chunk_tokens=self._learning.logit_chunk_tokens
+                    self._model, rows, temperature=temperature, chunk_tokens=self._learning.logit_chunk_tokens
                 )
-                for index, piece in zip(part, _split(logprobs_T, chosen), strict=True):
-                    results[index] = piece
+                _place(results, rows, logprobs_T)
         return results
 
     def _pass(self, uid: str, batch: _Batch, temperature: float) -> dict[str, float]:
@@ -170,10 +168,9 @@ class Learner:
         self.adapters.activate(uid)
         parts: list[dict[str, float]] = []
         found: list[torch.Tensor] = [torch.empty(0)] * len(batch.samples)
-        for part in plan_micro_batches(batch.sequences, self._learning.micro_batch_tokens):
-            loss, statistics, logprobs_T = self._backward(batch, part, temperature)
-            for index, piece in zip(part, _split(logprobs_T, [batch.sequences[i] for i in part]), strict=True):
-                found[index] = piece
+        for rows in plan_micro_batches(batch.sequences, self._learning.micro_batch_tokens):
+            loss, statistics, logprobs_T = self._backward(batch, rows, temperature)
+            _place(found, rows, logprobs_T)
             parts.append({"loss": loss, **statistics})
         batch.old = batch.old or found
         tokens = sum(len(sequence.completion_ids) for sequence in batch.sequences)
@@ -185,22 +182,23 @@ class Learner:
         return {**metrics, "grad_norm": self.adapters.step(uid, max_grad_norm=self._learning.max_grad_norm)}
 
     def _backward(
-        self, batch: _Batch, part: Sequence[int], temperature: float
+        self, batch: _Batch, rows: Sequence[Row], temperature: float
     ) -> tuple[float, dict[str, float], torch.Tensor]:
         """Add the gradient of a micro-batch; returns its share of the loss, statistics, and log-probabilities."""
         learning = self._learning
         with self.adapters.precision():
             logprobs_T, entropies_T = score_tokens(
                 self._model,
-                [batch.sequences[i] for i in part],
+                rows,
                 temperature=temperature,
                 chunk_tokens=learning.logit_chunk_tokens,
                 entropy_gradient=learning.entropy_coefficient > 0,
             )
+        part = [index for row in rows for index in row.indices]
         lengths_B = torch.tensor([len(batch.samples[i].completion_ids) for i in part])
 
         def spread(values_S: torch.Tensor) -> torch.Tensor:
-            return values_S[list(part)].repeat_interleave(lengths_B).to(logprobs_T)
+            return values_S[part].repeat_interleave(lengths_B).to(logprobs_T)
 
         tokens = TokenBatch(
             logprobs_T=logprobs_T,
@@ -239,8 +237,12 @@ def _join(name: str) -> Callable[[Iterable[float]], float]:
     return max if name.endswith("/max") else mean
 
 
-def _split(flat_T: torch.Tensor, sequences: Sequence[TokenSequence]) -> Iterator[torch.Tensor]:
-    yield from flat_T.split([len(sequence.completion_ids) for sequence in sequences])
+def _place(results: list[torch.Tensor], rows: Sequence[Row], flat_T: torch.Tensor) -> None:
+    """Put the numbers of each completion where its sequence is in the batch."""
+    indices = [index for row in rows for index in row.indices]
+    lengths = [len(completion) for row in rows for completion in row.completions]
+    for index, piece_T in zip(indices, flat_T.split(lengths), strict=True):
+        results[index] = piece_T
 
 
 def _checkpoint_activations(model: Any) -> None:

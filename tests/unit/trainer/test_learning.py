@@ -7,7 +7,8 @@ from trainer.config import LearningConfig, LoraConfig
 from trainer.domain import Role, Sample, TaskKind
 from trainer.learning.adapters import hash_weights
 from trainer.learning.learner import Learner
-from trainer.learning.logprobs import TokenSequence, plan_micro_batches, score_tokens
+from trainer.learning.logprobs import TokenSequence, pack_rows, plan_micro_batches
+from trainer.learning.logprobs import score_tokens as score_rows
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,46 @@ SEQUENCES = [
 ]
 
 
+def score_tokens(model, sequences: list[TokenSequence], *, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Each sequence in a row of its own, in order."""
+    return score_rows(model, [pack_rows([sequence])[0] for sequence in sequences], temperature=temperature)
+
+
+def test_packed_completions_are_scored_as_if_they_were_alone(tiny) -> None:
+    """Three completions of one prompt and one of another; only the work is shared, gradients included."""
+    sequences = [
+        TokenSequence((1, 2, 3), (4, 5, 2)), TokenSequence((7, 8), (9, 10)), TokenSequence((1, 2, 3), (6,)),
+        TokenSequence((1, 2, 3), (4, 5, 9, 2)),
+    ]  # fmt: skip
+    rows = pack_rows(sequences)
+    assert [row.indices for row in rows] == [(0, 2, 3), (1,)]
+    assert [len(row) for row in rows] == [3 + 8, 4]
+    learner = make_learner(tiny)
+    add_shaken(learner)
+    gradients = []
+    for batch, order in ((rows, [0, 2, 3, 1]), ([pack_rows([s])[0] for s in sequences], [0, 1, 2, 3])):
+        logprobs_T, entropies_T = score_rows(learner._model, batch, temperature=0.7, entropy_gradient=True)
+        lengths = [len(sequences[i].completion_ids) for i in order]
+        pieces = dict(zip(order, logprobs_T.split(lengths), strict=True))
+        entropies = dict(zip(order, entropies_T.split(lengths), strict=True))
+        loss = sum((i + 1) * (pieces[i].sum() + entropies[i].square().sum()) for i in range(4))
+        loss.backward()
+        parameters = learner.adapters._adapters["t00"].parameters
+        gradients.append({n: p.grad.clone() for n, p in parameters.items()})
+        learner.adapters.forget_gradients("t00")
+        plain = torch.cat([pieces[i] for i in range(4)])
+        assert torch.allclose(plain, score_tokens(learner._model, sequences, temperature=0.7)[0], atol=1e-5)
+    assert all(torch.allclose(gradients[0][n], gradients[1][n], rtol=1e-3, atol=1e-5) for n in gradients[0])
+
+
+def test_long_completions_are_not_packed_without_end() -> None:
+    """A row is at most twice as long as its longest sequence (here 1100), or 512 tokens."""
+    long = [TokenSequence((1,) * 100, (5,) * 1000)] * 8
+    assert [len(row) for row in pack_rows(long)] == [2100] * 4
+    short = [TokenSequence((1,) * 100, (5,) * 10)] * 100
+    assert [len(row) for row in pack_rows(short)] == [510, 510, 280]
+
+
 def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny) -> None:
     found = score_tokens(tiny, SEQUENCES, temperature=0.7)[0].split([3, 5, 1])
     for sequence, ours in zip(SEQUENCES, found, strict=True):
@@ -58,9 +99,9 @@ def test_log_probabilities_are_those_of_a_plain_forward_pass(tiny) -> None:
 def test_micro_batches_hold_every_sequence_once_within_the_budget() -> None:
     sequences = [TokenSequence((1,) * n, (1,)) for n in (3, 50, 7, 7, 20, 4)]
     batches = plan_micro_batches(sequences, 24)
-    assert sorted(i for batch in batches for i in batch) == list(range(6))
+    assert sorted(i for batch in batches for row in batch for i in row.indices) == list(range(6))
     for batch in batches:
-        assert len(batch) == 1 or max(len(sequences[i]) for i in batch) * len(batch) <= 24
+        assert len(batch) == 1 or max(map(len, batch)) * len(batch) <= 24
 
 
 def make_samples(rewards: list[float]) -> list[Sample]:
