@@ -156,7 +156,7 @@ def _lay_out(rows: Sequence[Row]) -> _Layout:
 
 
 def _make_mask(segments_BL: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return what is added to attention scores, [B, 1, L, L]: tokens see the prompt and earlier ones of their segment."""
+    """Return what is added to attention scores, [B, 1, L, L]: tokens see the prompt and their own completion so far."""
     queries_BL1, keys_B1L = segments_BL[:, :, None], segments_BL[:, None, :]
     length = segments_BL.shape[1]
     sees_BLL = (queries_BL1 == keys_B1L) | ((keys_B1L == 0) & (queries_BL1 > 0))
