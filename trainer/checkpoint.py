@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from trainer.config import ConfigError, TrainerConfig, check_config, find_changes
 from trainer.domain import Member, Problem, Rating, Role, TaskKind, Value
 from trainer.learning.adapters import AdapterBank
-from trainer.store import RunStore, StoreError, commit_folder
+from trainer.store import DiskError, RunStore, StoreError, commit_folder, remove_folder
 
 
 @dataclass(slots=True)
@@ -49,10 +49,10 @@ def save(store: RunStore, state: RunState, adapters: AdapterBank, config: Traine
     """Write a checkpoint and drop the oldest beyond `run.keep_checkpoints`.
 
     Raises:
-        StoreError: the disk refused; earlier checkpoints are untouched.
+        DiskError: the disk refused; earlier checkpoints are untouched.
     """
     parent = store.folder / "checkpoints"
-    draft, final = parent / f".draft-{state.step}", parent / f"step-{state.step:06d}"
+    draft, final = parent / f".draft-{state.step}", name_folder(store, state.step)
     try:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
@@ -61,11 +61,17 @@ def save(store: RunStore, state: RunState, adapters: AdapterBank, config: Traine
             save_file(adapters.get_optimizer_tensors(member.uid), draft / f"{member.uid}.optimizer.safetensors")
         (draft / "state.json").write_text(json.dumps(_dump(state, store.measure_lengths(), config)))
         commit_folder(draft, final)
-    except OSError as error:
-        raise StoreError(f"cannot write checkpoint {final}: {error}. Free some space and use --resume") from error
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise DiskError(f"cannot write checkpoint {final}: {error}. Free some space and use --resume") from error
     for old in list_checkpoints(store)[: -config.run.keep_checkpoints]:
-        shutil.rmtree(old)
+        remove_folder(old)
     return final
+
+
+def name_folder(store: RunStore, step: int) -> Path:
+    """Return where the checkpoint of a step is."""
+    return store.folder / "checkpoints" / f"step-{step:06d}"
 
 
 def list_checkpoints(store: RunStore) -> list[Path]:

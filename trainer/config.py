@@ -325,7 +325,8 @@ class TrainerConfig(Section):
 
 # What may differ between a checkpoint and the settings it is resumed with.
 RESUMABLE = (
-    *(("run", name) for name in ("steps", "folder", "threads", "keep_checkpoints", "keep_culled", "trackers")),
+    *(("run", name) for name in ("steps", "folder", "threads", "trackers", "check_memory")),
+    *(("run", name) for name in ("checkpoint_every", "keep_checkpoints", "keep_culled")),
     *(("rollout", name) for name in ("kv_cache_bytes", "gpu_memory_utilization", "sleep")),
     ("verifier",),
 )

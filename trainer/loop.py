@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psutil
+import torch
 
 from trainer import checkpoint
 from trainer.checkpoint import RunState
@@ -89,7 +90,7 @@ class Loop:
         self._state = parts.state
         state, capacity = parts.state, parts.config.tasks.buffer_size
         self._buffer = ProblemBuffer(state.problems, capacity=capacity, known=state.known)
-        self._sampler = Sampler(parts.engine, parts.chat, parts.config.rollout, parts.notice)
+        self._sampler = Sampler(parts.engine, parts.chat, parts.config.rollout)
 
     def run_step(self, on_phase: Callable[[str], None]) -> Step:
         """Run one step and record it; `on_phase` is told the name of each phase as it begins."""
@@ -209,7 +210,7 @@ class Loop:
             if "loss" in found:
                 member.version += 1
                 # What was sampled is compared too, not only the probe: many more tokens, for nothing.
-                raise_alarms(self._parts, step.number, member.uid, Probe(found[DIFFERENCE], is_stale=False))
+                raise_alarms(self._parts, step.number, member.uid, Probe(found[DIFFERENCE]))
             if "nonfinite_grad" in found:
                 self._parts.notice(f"ALARM: the gradient of {member.uid} is not finite; that step is left out")
                 event = {"step": step.number, "event": "nonfinite_grad", "member": member.uid}
@@ -223,6 +224,7 @@ class Loop:
             return
         self._parts.engine.sleep()
         yield
+        torch.cuda.empty_cache()  # what the learner no longer needs is not given back by itself
         self._parts.engine.wake()
 
     def _update(self, member: Member, samples: Sequence[Sample]) -> dict[str, float]:
@@ -292,6 +294,12 @@ class Loop:
             living = {member.uid for member in self._state.members}
             store.drop_culled_adapters(living, keep=self._config.run.keep_culled)
 
+    def ensure_checkpoint(self) -> None:
+        """Write a checkpoint of the last completed step, unless it has one."""
+        found = checkpoint.list_checkpoints(self._parts.store)
+        if not found or found[-1] != checkpoint.name_folder(self._parts.store, self._state.step):
+            self.save_checkpoint()
+
     def save_checkpoint(self) -> None:
         """Write a checkpoint of the last completed step."""
         checkpoint.save(self._parts.store, self._state, self._parts.learner.adapters, self._config)
@@ -329,6 +337,12 @@ def raise_alarms(parts: Parts, step: int, uid: str, probe: Probe) -> None:
         )
         event = {"step": step, "event": "logprob_alarm", "member": uid, "value": probe.difference}
         parts.store.append("events", [event])
+    if probe.twins:
+        twins = ", ".join(probe.twins)
+        parts.notice(
+            f"ALARM: the engine answers for {uid} exactly as for {twins}, whose weights differ: wrong adapter?"
+        )
+        parts.store.append("events", [{"step": step, "event": "twin_alarm", "member": uid, "twins": list(probe.twins)}])
     if probe.is_stale:
         parts.notice(f"ALARM: {uid} has new weights, but the engine answers as before: stale adapter?")
         parts.store.append("events", [{"step": step, "event": "stale_alarm", "member": uid}])

@@ -32,5 +32,5 @@ def measure_available_memory() -> int:
         return available
     # Cached files count as used, but give way.
     statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    cached = int(statistics.get("file", statistics.get("total_cache", "0")))
+    cached = int(statistics.get("file", statistics.get("total_cache", "0"))) - int(statistics.get("shmem", "0"))
     return min(available, int(limit) - int(used) + cached)

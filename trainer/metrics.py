@@ -68,18 +68,24 @@ def check_installed(trackers: Sequence[str]) -> None:
             raise ConfigError(f"run.trackers names {name}, which is not installed: pip install {name}")
 
 
-def open_trackers(config: TrainerConfig, store: RunStore) -> dict[str, Any]:
-    """Start what `run.trackers` names; wandb and trackio share one interface. A resumed run goes on where it was."""
+def open_trackers(config: TrainerConfig, store: RunStore, notice: Callable[[str], None]) -> dict[str, Any]:
+    """Start what `run.trackers` names; wandb and trackio share one interface. A resumed run goes on where it was.
+
+    One that does not start is left out, with a notice.
+    """
     runs: dict[str, Any] = {}
     for name in config.run.trackers:
         options: dict[str, Any] = {"dir": str(store.folder), "id": store.read_environment()["run_id"]}
-        runs[name] = importlib.import_module(name).init(
-            project="populora",
-            name=store.folder.name,
-            config=config.model_dump(mode="json"),
-            resume="allow",
-            **(options if name == "wandb" else {}),
-        )
+        try:
+            runs[name] = importlib.import_module(name).init(
+                project="populora",
+                name=store.folder.name,
+                config=config.model_dump(mode="json"),
+                resume="allow",
+                **(options if name == "wandb" else {}),
+            )
+        except Exception as error:
+            notice(f"{name} did not start and gets no metrics of this run: {error}")
     return runs
 
 

@@ -1,15 +1,17 @@
 """Brings adapter versions from the learner to the engine, and proves that they arrived."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from safetensors import SafetensorError
 
 from trainer.checkpoint import RunState
 from trainer.domain import Member
 from trainer.learning.learner import Learner
 from trainer.learning.logprobs import TokenSequence
 from trainer.rollout.engine import AdapterVersion, Completion, Engine, GenerationRequest, generate_all
-from trainer.store import RunStore, commit_folder
+from trainer.store import DiskError, RunStore, commit_folder
 
 _PROBE_TOKENS = 12
 _KEPT_VERSIONS = 2  # besides the first
@@ -22,9 +24,12 @@ class Probe:
     difference: float
     """Mean |log-probability difference| to the learner. A missing adapter (base served instead) gives about 1 after a
     warm-up, numeric noise in bfloat16 at most 0.05."""
-    is_stale: bool
+    is_stale: bool = False
     """The answer and its numbers are, to the last bit, those of the version before, although the weights changed. Finds
     what is below the noise; an engine whose numbers depend on the batch may hide it."""
+    twins: tuple[str, ...] = ()
+    """Members for whom the engine answered the same to the last bit, although the learner tells them apart: for clones
+    of one warm-up the difference to the learner is below the noise."""
 
 
 class Publisher:
@@ -49,8 +54,12 @@ class Publisher:
         draft = final.with_name(f".draft-{member.version}")
         final.parent.mkdir(exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)  # of a killed step
-        member.content_hash = self._learner.adapters.save(member.uid, draft)
-        commit_folder(draft, final)
+        try:
+            member.content_hash = self._learner.adapters.save(member.uid, draft)
+            commit_folder(draft, final)
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise DiskError(f"cannot write adapter {final}: {error}. Free some space and use --resume") from error
         adapter = AdapterVersion(f"{member.uid}@{member.version}", state.next_adapter_number, str(final.resolve()))
         state.next_adapter_number += 1
         self._engine.publish(adapter)
@@ -76,14 +85,19 @@ class Publisher:
             )
             for member in members
         ]
-        answers = generate_all(self._engine, requests)
-        return {member.uid: self._compare(member, answer) for member, (answer,) in zip(members, answers, strict=True)}
+        answers = {m.uid: a for m, (a,) in zip(members, generate_all(self._engine, requests), strict=True)}
+        ours = {uid: self._score(uid, answer) for uid, answer in answers.items()}
+        return {member.uid: self._compare(member, answers, ours) for member in members}
 
-    def _compare(self, member: Member, answer: Completion) -> Probe:
+    def _score(self, uid: str, answer: Completion) -> list[float]:
         sequence = TokenSequence(self._probe_ids, answer.token_ids)
-        ours_T = self._learner.compute_logprobs(member.uid, [sequence], temperature=1.0)[0]
-        pairs = zip(ours_T.tolist(), answer.logprobs, strict=True)
-        difference = sum(abs(a - b) for a, b in pairs) / len(answer.logprobs)
-        weights, before = self._probed.get(member.uid, (member.content_hash, None))
-        self._probed[member.uid] = (member.content_hash, answer)
-        return Probe(difference, weights != member.content_hash and before == answer)
+        return self._learner.compute_logprobs(uid, [sequence], temperature=1.0)[0].tolist()
+
+    def _compare(self, member: Member, answers: Mapping[str, Completion], ours: Mapping[str, Sequence[float]]) -> Probe:
+        uid = member.uid
+        answer = answers[uid]
+        difference = sum(abs(a - b) for a, b in zip(ours[uid], answer.logprobs, strict=True)) / len(answer.logprobs)
+        weights, before = self._probed.get(uid, (member.content_hash, None))
+        self._probed[uid] = (member.content_hash, answer)
+        twins = tuple(u for u, other in answers.items() if u != uid and other == answer and ours[u] != ours[uid])
+        return Probe(difference, weights != member.content_hash and before == answer, twins)

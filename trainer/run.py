@@ -80,16 +80,16 @@ def _run(config: TrainerConfig, store: "RunStore | None") -> int:
     from trainer.learning.learner import LearningError
     from trainer.model import ModelError
     from trainer.rollout.engine import EngineError
-    from trainer.store import StoreError
+    from trainer.store import DiskError, StoreError
 
     run = _Run(config, store)
     with Screen() as screen:
         try:
             return run.execute(screen)
+        except (VerifierError, EngineError, LearningError, DiskError) as error:
+            return _fail(f"{error}{run.describe_way_on()}", 1)
         except (ConfigError, ModelError, StoreError) as error:
             return _fail(str(error), 2)
-        except (VerifierError, EngineError, LearningError) as error:
-            return _fail(f"{error}{run.describe_way_on()}", 1)
         except KeyboardInterrupt:
             return _fail(f"stopped{run.describe_way_on()}", 130)
 
@@ -141,7 +141,7 @@ class _Run:
             step = loop.run_step(partial(screen.step_phase, parts.state.step, self._config.run.steps))
             screen.notice(describe_step({"step": step.number, **step.metrics}))
         if stop.requested:
-            loop.save_checkpoint()
+            loop.ensure_checkpoint()
         print_summary(parts.store.read("metrics"), parts.store.read("lineage"))
         screen.notice(f"run folder: {parts.store.folder}")
         if stop.requested:

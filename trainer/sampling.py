@@ -1,15 +1,13 @@
 """Asks members questions and hands every sample on as soon as it is there, so that judging overlaps with sampling."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainer.config import RolloutConfig
 from trainer.domain import Problem, Role, Sample, TaskKind
-from trainer.rollout.engine import AdapterVersion, Completion, Engine, EngineDiedError, GenerationRequest
+from trainer.rollout.engine import AdapterVersion, Engine, GenerationRequest
 from trainer.rollout.prompts import ChatFormat
-
-_MAX_RESTARTS = 2  # of the engine, per batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,7 @@ OnSample = Callable[[Question, Sample], None]
 class Sampler:
     """Turns questions into samples through an engine."""
 
-    def __init__(self, engine: Engine, chat: ChatFormat, rollout: RolloutConfig, notice: Callable[[str], None]) -> None:
-        self._notice = notice
+    def __init__(self, engine: Engine, chat: ChatFormat, rollout: RolloutConfig) -> None:
         self._engine = engine
         self._chat = chat
         self._rollout = rollout
@@ -72,7 +69,7 @@ class Sampler:
             for question in questions
         ]
         answered: dict[int, list[Sample]] = {}
-        for index, completions in self._generate(requests):
+        for index, completions in self._engine.generate(requests):
             question = questions[index]
             answered[index] = [
                 Sample(
@@ -94,19 +91,3 @@ class Sampler:
             for sample in answered[index]:
                 on_sample(question, sample)
         return [(question, sample) for i, question in enumerate(questions) for sample in answered[i]]
-
-    def _generate(self, requests: Sequence[GenerationRequest]) -> Iterator[tuple[int, list[Completion]]]:
-        """Sample; an engine that dies is started again and asked what it had not answered."""
-        open_requests = dict(enumerate(requests))
-        for restarts_left in range(_MAX_RESTARTS, -1, -1):
-            indices = list(open_requests)
-            try:
-                for position, completions in self._engine.generate([requests[i] for i in indices]):
-                    del open_requests[indices[position]]
-                    yield indices[position], completions
-                return
-            except EngineDiedError as error:
-                if not restarts_left:
-                    raise
-                self._notice(f"the engine died and is started again: {error}")
-                self._engine.restart()

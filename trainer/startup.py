@@ -29,6 +29,7 @@ from trainer.proposing import ProposalGrader, plan_proposals
 from trainer.publication import Publisher
 from trainer.rollout.engine import Engine, EngineSettings, VllmEngine
 from trainer.rollout.prompts import ChatFormat, ask_for_proposal
+from trainer.rollout.restarting import RestartingEngine
 from trainer.rollout.transformers_engine import TransformersEngine
 from trainer.sampling import Sampler, Speaker
 from trainer.store import RunStore, StoreError
@@ -112,8 +113,10 @@ def start_run(
     with ThreadPoolExecutor(1) as background:
         engine = background.submit(make_engine, config, preflight.model_path, threads, step, store.log_path("vllm"))
         try:
-            if config.rollout.engine == "transformers":
-                engine.result()  # in this process it would draw from the random numbers that adapters begin with
+            if config.rollout.engine == "transformers" or torch.cuda.is_available():
+                # In this process it would draw from the random numbers that adapters begin with; on a GPU it measures
+                # how much memory it takes, and what the learner takes meanwhile would be counted as its own.
+                engine.result()
             if found is None:
                 store.write_environment(describe_environment(preflight.server))
             _pin_image(config, store, preflight)
@@ -130,20 +133,21 @@ def start_run(
             else:
                 state = checkpoint.restore(found, store, learner.adapters)
             watcher.notice("waiting for the engine")
-            publisher = Publisher(store, learner, engine.result(), probe_ids=chat.encode(_PROBE_QUESTION))
+            sampler = RestartingEngine(engine.result(), watcher.notice)
+            publisher = Publisher(store, learner, sampler, probe_ids=chat.encode(_PROBE_QUESTION))
             parts = Parts(
                 config=config,
                 store=store,
                 state=state,
                 learner=learner,
-                engine=engine.result(),
+                engine=sampler,
                 publisher=publisher,
                 verification=verification,
                 chat=chat,
                 metrics=MetricsWriter(
                     store,
                     first_step=state.step + 1,
-                    trackers=open_trackers(config, store),
+                    trackers=open_trackers(config, store, watcher.notice),
                     notice=watcher.notice,
                 ),
                 notice=watcher.notice,
@@ -249,6 +253,9 @@ def validate_seeds(verification: Verification, config: TrainerConfig, watcher: W
     watcher.notice(f"validating {len(seeds)} seed tasks at the verifier")
     asker = Asker("seed", "seed", 0)
     results = verification.collect([verification.submit_proposal(proposal, asker, runs=1) for proposal in proposals])
+    for number, result in enumerate(results):
+        if result is None:  # once more, for a single lost answer must not end a start
+            results[number] = verification.submit_proposal(proposals[number], asker, runs=1).result()
     problems: list[Problem] = []
     for number, (seed, result) in enumerate(zip(seeds, results, strict=True)):
         if result is None or not result.valid:
@@ -283,7 +290,7 @@ def measure_warmup(parts: Parts) -> None:
         speakers, parts.chat, buffer, parts.config, step=0, prompts_per_speaker=count, generator=generator
     )
     grader = ProposalGrader(parts.verification, parts.chat, buffer, parts.config, step=0)
-    sampler = Sampler(parts.engine, parts.chat, parts.config.rollout, parts.notice)
+    sampler = Sampler(parts.engine, parts.chat, parts.config.rollout)
     samples = [sample for _, sample in sampler.sample(questions, generator, grader.submit)]
     grader.finish(samples)
     shares = {}

@@ -28,6 +28,10 @@ class StoreError(RuntimeError):
     """The run folder cannot be used; the message says why and the way out."""
 
 
+class DiskError(StoreError):
+    """The disk refused to take something; what was there before is untouched, and the run can be resumed."""
+
+
 class RunStore:
     """Reads and writes one run folder."""
 
@@ -102,7 +106,7 @@ class RunStore:
         versions = self.list_adapter_versions(uid)
         past = [version for version in versions if version <= current]
         for version in set(versions) - set(past[:1] + past[-keep:]):
-            shutil.rmtree(self.adapter_folder(uid, version))
+            remove_folder(self.adapter_folder(uid, version))
 
     def drop_culled_adapters(self, living: Collection[str], *, keep: int) -> None:
         """Keep the last version of the `keep` members that were culled last, and nothing of those before them."""
@@ -112,7 +116,7 @@ class RunStore:
             shutil.rmtree(folder)
         for folder in folders[:keep]:
             for version in self.list_adapter_versions(folder.name)[:-1]:
-                shutil.rmtree(self.adapter_folder(folder.name, version))
+                remove_folder(self.adapter_folder(folder.name, version))
 
     # --- records -------------------------------------------------------------------------------------------
 
@@ -121,9 +125,14 @@ class RunStore:
         if name not in RECORDS:
             raise ValueError(f"unknown record file {name}")
         lines = [json.dumps(_plain(record)) + "\n" for record in records]
-        if lines:
-            with (self.folder / f"{name}.jsonl").open("a") as file:
+        if not lines:
+            return
+        path = self.folder / f"{name}.jsonl"
+        try:
+            with path.open("a") as file:
                 file.write("".join(lines))
+        except OSError as error:
+            raise DiskError(f"cannot write {path}: {error}") from error
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """Return all records of a file; an absent file is empty, a torn last line is left out."""
@@ -182,13 +191,24 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def commit_folder(draft: Path, final: Path) -> None:
-    """Flush a finished draft folder to the disk and give it its name in one step."""
+    """Flush a finished draft folder to the disk and give it its name in one step; a folder of that name gives way.
+
+    Whenever this is interrupted, whatever has the name is whole.
+    """
     for path in [*draft.rglob("*"), draft]:
         _flush(path)
     if final.exists():
-        shutil.rmtree(final)
+        remove_folder(final)
     draft.rename(final)
     _flush(final.parent)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that readers may look for: its name goes first, so it is never seen in part."""
+    condemned = folder.with_name(f".draft-old-{folder.name}")
+    shutil.rmtree(condemned, ignore_errors=True)
+    folder.rename(condemned)
+    shutil.rmtree(condemned)
 
 
 def _flush(path: Path) -> None:

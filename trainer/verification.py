@@ -17,7 +17,7 @@ from populora.verifier import (
 )
 from populora.verifier.v1 import verifier_pb2 as pb
 
-from trainer.config import VerifierConfig
+from trainer.config import ConfigError, VerifierConfig
 from trainer.domain import Grade, Problem, Proposal, TaskKind, Value
 
 Result = TypeVar("Result")
@@ -59,6 +59,10 @@ _GRADES = {
 }
 
 
+# So many answers, none of them usable, are no accident: the run ends and can be resumed. Fewer are masked.
+_MANY = 8
+
+
 class ImageChangedError(VerifierError):
     """Another verifier image answers than at the start of the run."""
 
@@ -77,7 +81,7 @@ class Verification:
     """Validates and judges through one client, `in_flight` requests at a time.
 
     Every method raises VerifierUnavailableError if the verifier stays away longer than the patience,
-    VerifierDefectError if it fails on all requests of a batch, and ImageChangedError if it is another one.
+    VerifierDefectError if it fails on all requests of a large batch, and ImageChangedError if it is another one.
     """
 
     def __init__(self, config: VerifierConfig, *, on_trouble: Callable[[str], None]) -> None:
@@ -87,12 +91,15 @@ class Verification:
         self.pinned_digest = ""
         """Image that must answer; another one may judge differently."""
         self._on_trouble = on_trouble
-        self._client = VerifierClient(
-            config.address,
-            timeout_s=config.timeout_s,
-            patience_s=config.patience_s,
-            on_retry=self._note_retry,
-        )
+        try:
+            self._client = VerifierClient(
+                config.address,
+                timeout_s=config.timeout_s,
+                patience_s=config.patience_s,
+                on_retry=self._note_retry,
+            )
+        except ValueError as error:
+            raise ConfigError(f"verifier.address: {error}") from error
         self._limits = pb.Limits(cpu_time_s=config.cpu_time_s, memory_bytes=config.memory_bytes)
         self._pool = ThreadPoolExecutor(config.in_flight, thread_name_prefix="verifier")
         self.retries = 0
@@ -115,7 +122,7 @@ class Verification:
     def collect(self, futures: "Sequence[Future[Result | None]]") -> list[Result | None]:
         """Wait for submitted questions and return their results in order."""
         results = [future.result() for future in futures]
-        if results and all(result is None for result in results):
+        if len(results) >= _MANY and all(result is None for result in results):
             raise VerifierDefectError(f"the verifier at {self._config.address} failed on all {len(results)} requests")
         return results
 

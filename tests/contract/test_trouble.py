@@ -132,6 +132,10 @@ def test_a_service_that_fails_on_everything_ends_the_run(make, problem) -> None:
         judge(make(lambda number, method: grpc.StatusCode.INTERNAL), problem, ANSWERS)
 
 
+def test_a_few_requests_on_which_the_service_fails_are_only_masked(make, problem) -> None:
+    assert judge(make(lambda number, method: grpc.StatusCode.INTERNAL), problem, ANSWERS[:3]) == [None] * 3
+
+
 def test_another_image_than_the_runs_is_refused(make, problem) -> None:
     verification = make()
     verification.pinned_digest = "0" * 64

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 _START_TIMEOUT_S = 600.0
 _CALL_TIMEOUT_S = 1800.0
+_SEED_STRIDE = 1_000_003  # between starts of the engine; between steps it is 1
 
 
 class EngineError(RuntimeError):
@@ -148,7 +149,7 @@ class VllmEngine:
 
     def retire(self, adapter: AdapterVersion) -> None:
         """See `Engine.retire`."""
-        if self._published.pop(adapter.number, None) is not None:
+        if self._published.pop(adapter.number, None) is not None:  # first: a restart must not bring it back
             self._call({"op": "remove", "number": adapter.number})
 
     def generate(self, requests: Sequence[GenerationRequest]) -> Iterator[tuple[int, list[Completion]]]:
@@ -163,8 +164,9 @@ class VllmEngine:
         self._receive("generate")
 
     def restart(self) -> None:
-        """See `Engine.restart`."""
+        """See `Engine.restart`. It samples another stream than before."""
         self.close()
+        self._settings = replace(self._settings, seed=self._settings.seed + _SEED_STRIDE)
         self._start()
         for adapter in self._published.values():
             self._call({"op": "add", **asdict(adapter)})
@@ -224,7 +226,7 @@ class VllmEngine:
             line = self._reader.readline()
         except OSError as error:
             raise self._explain(f"vLLM did not answer {operation}: {error}") from error
-        if not line:
+        if not line.endswith(b"\n"):  # nothing, or torn in the middle
             raise self._explain(f"vLLM died during {operation}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:

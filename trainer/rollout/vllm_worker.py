@@ -159,8 +159,11 @@ def main() -> None:
         try:
             reply = worker.handle(json.loads(line))
         except Exception as error:
-            # An error inside `generate` leaves vLLM unusable.
-            kind = "fatal" if '"op": "generate"' in line.decode()[:40] else "error"
+            # Only loading an adapter may fail and leave vLLM usable.
+            usable = (
+                line.startswith((b'{"op": "add"', b'{"op": "remove"')) and type(error).__name__ != "EngineDeadError"
+            )
+            kind = "error" if usable else "fatal"
             reply = {kind: f"{type(error).__name__}: {error}"[:2000]}
         send(reply)
 

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from tests.fakes import LetterChat, ScriptedEngine, ScriptedVerification, make_seed_problems
 from trainer import checkpoint
+from trainer import store as store_module
 from trainer.checkpoint import RunState
 from trainer.config import ConfigError, TrainerConfig, load_config
 from trainer.domain import Member, Rating, Role, TaskKind
@@ -19,9 +21,10 @@ from trainer.learning.learner import Learner
 from trainer.loop import Loop, Parts
 from trainer.metrics import MetricsWriter
 from trainer.publication import Publisher
-from trainer.rollout.engine import EngineDiedError
+from trainer.rollout.engine import AdapterVersion, EngineDiedError
+from trainer.rollout.restarting import RestartingEngine
 from trainer.sampling import Question, Sampler, Speaker
-from trainer.store import RunStore, StoreError
+from trainer.store import DiskError, RunStore, StoreError
 
 SETTINGS = [
     "run.steps=4", "tasks.prompts_per_teacher=2", "tasks.proposals_per_prompt=3", "tasks.problems_per_student=3",
@@ -294,7 +297,7 @@ class DyingEngine(ScriptedEngine):
 def ask(engine: ScriptedEngine, count: int) -> tuple[list[str], list[str]]:
     """Ask questions; returns the groups of the answers and the notices."""
     notices: list[str] = []
-    sampler = Sampler(engine, LetterChat(), load_config([]).rollout, notices.append)
+    sampler = Sampler(RestartingEngine(engine, notices.append), LetterChat(), load_config([]).rollout)
     questions = [
         Question(
             speaker=Speaker("s00", 0, None), role=Role.STUDENT, kind=TaskKind.DEDUCTION, group=f"g{i}",
@@ -315,6 +318,76 @@ def test_a_dead_engine_is_started_again_and_asked_only_what_it_owes() -> None:
     assert engine.asked == [7, 5, 3]
     assert engine.log == ["restart", "restart"]
     assert len(notices) == 2
+
+
+@pytest.mark.parametrize("operation", ["publish", "retire", "sleep", "wake"])
+def test_an_engine_that_dies_in_another_operation_is_asked_once_more(operation: str) -> None:
+    engine, notices = ScriptedEngine(), []
+    method, deaths = getattr(engine, operation), [EngineDiedError("killed"), EngineDiedError("killed")]
+
+    def die_first(*arguments) -> None:
+        if deaths:
+            raise deaths.pop()
+        method(*arguments)
+
+    wrapped = RestartingEngine(engine, notices.append)
+    adapter = AdapterVersion("t00@0", 1, "folder")
+    if operation == "retire":
+        wrapped.publish(adapter)
+    setattr(engine, operation, die_first)
+    getattr(wrapped, operation)(*([adapter] if operation in ("publish", "retire") else []))
+    assert engine.log.count("restart") == len(notices) == 2
+    assert list(engine.published) == ([1] if operation == "publish" else [])
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_and_says_the_way_on(tiny, tmp_path: Path, monkeypatch) -> None:
+    """The library that writes tensors has an error of its own for it."""
+    from safetensors import SafetensorError
+
+    parts = make_parts(tiny, tmp_path / "run")
+    run(parts, 1)
+
+    def refuse(*_: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", refuse)
+    with pytest.raises(DiskError, match="Free some space and use --resume"):
+        run(parts, 1)
+    monkeypatch.undo()
+    assert checkpoint.list_checkpoints(parts.store)[-1].name == "step-000001"
+    stop(parts)
+    assert make_parts(tiny, tmp_path / "run", resume=True).state.step == 1
+
+
+def test_a_checkpoint_that_is_there_is_not_written_again(tiny, tmp_path: Path) -> None:
+    parts = make_parts(tiny, tmp_path / "run")
+    loop = Loop(parts)
+    loop.run_step(lambda phase: None)
+    state = checkpoint.list_checkpoints(parts.store)[-1] / "state.json"
+    before = state.stat().st_ino
+    loop.ensure_checkpoint()
+    assert state.stat().st_ino == before
+    shutil.rmtree(state.parent)
+    loop.ensure_checkpoint()
+    assert state.exists()
+
+
+def test_a_kill_while_a_folder_gives_way_leaves_nothing_in_part(tmp_path: Path, monkeypatch) -> None:
+    for name in ("step-1", ".draft-1"):
+        (tmp_path / name).mkdir()
+        for part in "ab":
+            (tmp_path / name / part).write_text(name)
+
+    def die(path: Path, **_: object) -> None:
+        if path.exists():
+            (path / "a").unlink()
+            raise Killed
+
+    monkeypatch.setattr(store_module.shutil, "rmtree", die)
+    with pytest.raises(Killed):
+        store_module.commit_folder(tmp_path / ".draft-1", tmp_path / "step-1")
+    for folder in tmp_path.glob("step-*"):
+        assert {p.name for p in folder.iterdir()} == {"a", "b"}
 
 
 def test_an_engine_that_dies_again_and_again_ends_the_run() -> None:

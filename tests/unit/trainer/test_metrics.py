@@ -84,7 +84,7 @@ def test_a_tracker_gets_every_step_and_one_id_over_all_resumes(store, tracker) -
     config = load_config([], ["run.trackers=[wandb]"])
     check_installed(config.run.trackers)
     for first in (1, 2):
-        writer = MetricsWriter(store, first_step=first, trackers=open_trackers(config, store))
+        writer = MetricsWriter(store, first_step=first, trackers=open_trackers(config, store, print))
         writer.write(first, {"student/reward": 0.5})
         writer.close()
     kinds = [call[0] for call in tracker.calls]
@@ -99,13 +99,20 @@ def test_a_tracker_gets_every_step_and_one_id_over_all_resumes(store, tracker) -
 def test_a_tracker_that_fails_ends_nothing_and_loses_nothing(store, tracker) -> None:
     notices: list[str] = []
     config = load_config([], ["run.trackers=[wandb]"])
-    writer = MetricsWriter(store, first_step=1, trackers=open_trackers(config, store), notice=notices.append)
+    writer = MetricsWriter(store, first_step=1, trackers=open_trackers(config, store, print), notice=notices.append)
     tracker.broken = True
     for step in (1, 2):
         writer.write(step, {"x": 1.0})
     writer.close()
     assert notices == ["wandb failed and gets no more metrics of this run: no network"]
     assert [row["step"] for row in store.read("metrics")] == [1, 2]
+
+
+def test_a_tracker_that_does_not_start_is_left_out(store, tracker, monkeypatch) -> None:
+    notices: list[str] = []
+    monkeypatch.setattr(tracker, "init", lambda **_: (_ for _ in ()).throw(ConnectionError("no login")))
+    assert open_trackers(load_config([], ["run.trackers=[wandb]"]), store, notices.append) == {}
+    assert notices == ["wandb did not start and gets no metrics of this run: no login"]
 
 
 def test_a_tracker_that_is_not_installed_is_refused_with_the_way_out() -> None:

@@ -106,13 +106,13 @@ def test_an_honest_engine_raises_no_alarm_over_many_versions(model, tmp_path: Pa
 def test_the_base_served_instead_of_a_member_raises_an_alarm(model, tmp_path: Path) -> None:
     scene = Scene(model, ServesTheBase(copy.deepcopy(model)), tmp_path)
     scene.publish()
-    assert scene.alarms == [("logprob_alarm", "t00"), ("logprob_alarm", "s00")]
+    assert scene.alarms == [(kind, uid) for uid in ("t00", "s00") for kind in ("logprob_alarm", "twin_alarm")]
 
 
 def test_another_member_served_raises_an_alarm_for_whom_it_is_wrong(model, tmp_path: Path) -> None:
     scene = Scene(model, ServesSomebodyElse(copy.deepcopy(model)), tmp_path)
     scene.publish()
-    assert scene.alarms == [("logprob_alarm", "s00")]
+    assert scene.alarms == [("twin_alarm", "t00"), ("logprob_alarm", "s00"), ("twin_alarm", "s00")]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,24 @@ def test_a_stale_version_raises_an_alarm_also_when_it_differs_by_less_than_the_n
     scene.publish()
     assert {kind for kind, _ in scene.alarms} == kinds
     assert {uid for _, uid in scene.alarms} == {"t00", "s00"}
+
+
+def test_a_clone_served_for_another_raises_an_alarm_for_both_although_it_is_below_the_noise(model, tmp_path) -> None:
+    scene = Scene(model, ServesSomebodyElse(copy.deepcopy(model)), tmp_path)
+    weights = scene.learner.adapters.get_weights("t00")
+    scene.learner.adapters.set_weights("s00", {name: tensor * (1 + 1e-5) for name, tensor in weights.items()})
+    scene.publish()
+    assert scene.alarms == [("twin_alarm", "t00"), ("twin_alarm", "s00")]
+
+
+def test_members_that_are_still_the_base_may_answer_alike(model, tmp_path) -> None:
+    """Without a warm-up B is zero in all of them, and A differs."""
+    scene = Scene(model, TransformersEngine(copy.deepcopy(model)), tmp_path)
+    for uid in ("t00", "s00"):
+        weights = scene.learner.adapters.get_weights(uid)
+        scene.learner.adapters.set_weights(uid, {n: w * ("lora_A" in n) for n, w in weights.items()})
+    scene.publish()
+    assert scene.alarms == []
 
 
 def test_publishing_the_same_weights_again_is_not_stale(model, tmp_path: Path) -> None:
