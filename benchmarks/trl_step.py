@@ -1,7 +1,8 @@
 """Tokens per second of an update: ours against the training step of TRL's GRPO trainer on the same samples.
 
-Both get the embedded model in bfloat16 with float32 adapters on all linear layers, the same threads, the same number of
-samples per micro-batch, no gradient checkpointing, and samples that are already there. TRL may choose its attention.
+Both get the embedded model in bfloat16 with float32 adapters on all linear layers, the same threads, micro-batches of
+as many padded tokens, no gradient checkpointing, and samples that are already there, eight of each prompt. TRL may
+choose its attention.
 """
 
 import tempfile
@@ -19,13 +20,13 @@ from trainer.config import LearningConfig
 from trainer.domain import Sample
 from trainer.model import resolve_model
 
-_COUNT, _MICRO_BATCH, _REPEATS = 64, 16, 4
+_COUNT, _MICRO_BATCH, _GROUP, _REPEATS = 32, 8, 8, 3
 _PROMPT, _COMPLETION = (80, 200), (8, 96)
 
 
 def measure() -> dict[str, float]:
     """Return completion tokens per second by who updates; medians, the first update only warms up."""
-    samples = make_samples(_COUNT, _PROMPT, _COMPLETION)
+    samples = make_samples(_COUNT, _PROMPT, _COMPLETION, per_prompt=_GROUP)
     advantages_S = torch.randn(_COUNT, generator=torch.Generator().manual_seed(1))
     tokens = sum(len(sample.completion_ids) for sample in samples)
     longest = max(len(s.prompt_ids) + len(s.completion_ids) for s in samples)
@@ -58,7 +59,7 @@ class TrlStep:
 
         path = resolve_model("embedded")
         arguments = GRPOConfig(
-            output_dir=tempfile.mkdtemp(), per_device_train_batch_size=_MICRO_BATCH, num_generations=8,
+            output_dir=tempfile.mkdtemp(), per_device_train_batch_size=_MICRO_BATCH, num_generations=_GROUP,
             gradient_accumulation_steps=_COUNT // _MICRO_BATCH, max_completion_length=_COMPLETION[1], report_to=[],
             use_cpu=True, bf16=True, gradient_checkpointing=False, loss_type="grpo", beta=0.0,
         )  # fmt: skip

@@ -27,17 +27,25 @@ def make_learner(learning: LearningConfig, max_new_tokens: int) -> Learner:
     return learner
 
 
-def make_samples(count: int, prompt: tuple[int, int], completion: tuple[int, int]) -> list[Sample]:
-    """Return samples of random tokens; lengths are drawn from the two ranges."""
+def make_samples(
+    count: int, prompt: tuple[int, int], completion: tuple[int, int], *, per_prompt: int = 1
+) -> list[Sample]:
+    """Return samples of random tokens, several of each prompt; lengths are drawn from the two ranges."""
     generator = random.Random(0)
     samples = []
-    for _ in range(count):
-        lengths = [generator.randint(*bounds) for bounds in (prompt, completion)]
-        tokens = [tuple(generator.randrange(1000, 40000) for _ in range(length)) for length in lengths]
+
+    def draw(bounds: tuple[int, int]) -> tuple[int, ...]:
+        return tuple(generator.randrange(1000, 40000) for _ in range(generator.randint(*bounds)))
+
+    for number in range(count):
+        if number % per_prompt == 0:
+            prompt_ids = draw(prompt)
+        completion_ids = draw(completion)
         samples.append(
             Sample(
-                member=UID, version=0, role=Role.STUDENT, kind=TaskKind.DEDUCTION, group="g", prompt_ids=tokens[0],
-                completion_ids=tokens[1], logprobs=(-10.0,) * lengths[1], finish_reason="stop", text="", reward=0.0,
+                member=UID, version=0, role=Role.STUDENT, kind=TaskKind.DEDUCTION, group="g", prompt_ids=prompt_ids,
+                completion_ids=completion_ids, logprobs=(-10.0,) * len(completion_ids),
+                finish_reason="stop", text="", reward=0.0,
             )
         )  # fmt: skip
     return samples
