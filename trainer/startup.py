@@ -8,7 +8,7 @@ import platform
 import random
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -120,49 +120,51 @@ def start_run(
             if found is None:
                 store.write_environment(describe_environment(preflight.server))
             _pin_image(config, store, preflight)
-            chat = ChatFormat(load_tokenizer(preflight.model_path))
-            base = load_base(preflight.model_path, config.model.learner_dtype)
-            learner = Learner(
-                base,
-                lora=config.lora,
-                learning=config.learning,
-                max_new_tokens=config.rollout.max_new_tokens,
-            )
-            if found is None:
-                state = make_state(config, verification, learner, chat, watcher)
-            else:
-                state = checkpoint.restore(found, store, learner.adapters)
-            watcher.notice("waiting for the engine")
-            sampler = RestartingEngine(engine.result(), watcher.notice)
-            publisher = Publisher(store, learner, sampler, probe_ids=chat.encode(_PROBE_QUESTION))
-            parts = Parts(
-                config=config,
-                store=store,
-                state=state,
-                learner=learner,
-                engine=sampler,
-                publisher=publisher,
-                verification=verification,
-                chat=chat,
-                metrics=MetricsWriter(
-                    store,
-                    first_step=state.step + 1,
-                    trackers=open_trackers(config, store, watcher.notice),
-                    notice=watcher.notice,
-                ),
-                notice=watcher.notice,
-                logprob_tolerance=choose_tolerance(config),
-            )
+            parts = _make_parts(config, store, watcher, preflight, found, engine)
             _publish_all(parts)
             if found is None:
                 measure_warmup(parts)
-                checkpoint.save(store, state, learner.adapters, config)
+                checkpoint.save(store, parts.state, parts.learner.adapters, config)
         except BaseException:
             verification.close()
             if engine.exception() is None:
                 engine.result().close()
             raise
     return parts
+
+
+def _make_parts(
+    config: TrainerConfig,
+    store: RunStore,
+    watcher: Watcher,
+    preflight: Preflight,
+    found: Checkpoint | None,
+    engine: "Future[Engine]",
+) -> Parts:
+    """Make the learner and the state while the engine starts, then everything that needs both."""
+    chat = ChatFormat(load_tokenizer(preflight.model_path))
+    base = load_base(preflight.model_path, config.model.learner_dtype)
+    learner = Learner(base, lora=config.lora, learning=config.learning, max_new_tokens=config.rollout.max_new_tokens)
+    if found is None:
+        state = make_state(config, preflight.verification, learner, chat, watcher)
+    else:
+        state = checkpoint.restore(found, store, learner.adapters)
+    watcher.notice("waiting for the engine")
+    sampler = RestartingEngine(engine.result(), watcher.notice)
+    trackers = open_trackers(config, store, watcher.notice)
+    return Parts(
+        config=config,
+        store=store,
+        state=state,
+        learner=learner,
+        engine=sampler,
+        publisher=Publisher(store, learner, sampler, probe_ids=chat.encode(_PROBE_QUESTION)),
+        verification=preflight.verification,
+        chat=chat,
+        metrics=MetricsWriter(store, first_step=state.step + 1, trackers=trackers, notice=watcher.notice),
+        notice=watcher.notice,
+        logprob_tolerance=choose_tolerance(config),
+    )
 
 
 def choose_tolerance(config: TrainerConfig) -> float:

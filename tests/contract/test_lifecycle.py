@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from populora.verifier import VerifierClient, VerifierUnavailableError
 from populora.verifier.client import read_retry_delay_s
 from populora.verifier.v1 import verifier_pb2 as pb
@@ -20,6 +22,21 @@ from tests.conftest import ROOT, ServerProcess
 from tests.contract.helpers import SLEEP, find_jailed, value, wait_until
 
 pytestmark = pytest.mark.nsjail
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pinging(server) -> Iterator[tuple[float, list[grpc.ChannelConnectivity]]]:
+    """A client that pings and asks nothing while all tests of this module run: (its start, its connection's states)."""
+    states: list[grpc.ChannelConnectivity] = []
+    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.http2.max_pings_without_data", 0)]
+    with grpc.insecure_channel(server.address, options=options) as channel:
+        channel.subscribe(states.append)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        next(watch)
+        yield time.monotonic(), states
+        watch.cancel()
+
+
 # --- cancel, deadline, queue, stream -----------------------------------------------------------------------
 
 
@@ -371,17 +388,9 @@ def test_memory_of_large_requests_is_given_back(state_dir: Path) -> None:
         server.stop()
 
 
-def test_a_client_that_only_pings_keeps_its_connection(server) -> None:
+def test_a_client_that_only_pings_keeps_its_connection(pinging) -> None:
     """Clients ping every 30 s, here every 10 s; gRPC's default ends a connection at the fourth ping without data."""
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-    states: list[grpc.ChannelConnectivity] = []
-    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.http2.max_pings_without_data", 0)]
-    with grpc.insecure_channel(server.address, options=options) as channel:
-        channel.subscribe(states.append)
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-        next(watch)
-        time.sleep(50)
-        watch.cancel()
-        assert states[-1] is grpc.ChannelConnectivity.READY
-        assert states.count(grpc.ChannelConnectivity.READY) == 1
+    start, states = pinging
+    time.sleep(max(0.0, start + 50 - time.monotonic()))
+    assert states[-1] is grpc.ChannelConnectivity.READY
+    assert states.count(grpc.ChannelConnectivity.READY) == 1
