@@ -20,7 +20,7 @@ from tests.conftest import ROOT, ServerProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.nsjail, pytest.mark.timeout(900)]
 SETTINGS = [
-    "run.steps=3", "warmup.steps=6", "warmup.batch_size=4", "warmup.measure_proposals=4", "evolution.every=1",
+    "run.steps=3", "warmup.steps=6", "warmup.batch_size=4", "warmup.measure_proposals=4", "evolution.every=2",
     "tasks.prompts_per_teacher=1", "tasks.proposals_per_prompt=4", "tasks.problems_per_student=2",
     "tasks.attempts_per_problem=4", "rollout.max_new_tokens=48", "learning.learning_rate=0.001",
 ]  # fmt: skip
@@ -154,15 +154,13 @@ def test_no_jail_and_no_cgroup_is_left(scenario: dict) -> None:
 
 
 def test_adapters_have_learned(scenario: dict) -> None:
-    from safetensors.torch import load_file
-
-    changed = 0
-    for member in (scenario["run"] / "adapters").iterdir():
-        versions = sorted(member.glob("v*"))
-        first, last = (load_file(v / "adapter_model.safetensors") for v in (versions[0], versions[-1]))
-        if len(versions) > 1:
-            changed += any(not first[name].equal(last[name]) for name in first)
-    assert changed >= 2
+    """Updates were made, and members answered with other weights in a later step than before."""
+    updates = [name for row in read(scenario["run"], "metrics") for name in row if name.endswith("/loss")]
+    assert len(updates) >= 2
+    hashes: dict[str, set[str]] = {}
+    for sample in read(scenario["run"], "attempts"):
+        hashes.setdefault(sample["member"], set()).add(sample["content_hash"])
+    assert any(len(several) > 1 for several in hashes.values())
 
 
 def test_ratings_moved_and_somebody_was_replaced(scenario: dict) -> None:
